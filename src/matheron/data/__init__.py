@@ -1,0 +1,1 @@
+"""Loaders for the data sets the experiments use."""

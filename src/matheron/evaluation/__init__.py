@@ -1,0 +1,1 @@
+"""Metrics, calibration and plots."""
