@@ -33,7 +33,9 @@ def require_inputs(name: str, value: Any) -> Tensor:
     """Return ``value`` if it is a finite floating-point matrix ``(n, d)`` with at least one row and one column."""
     value = require_float(name, value)
     if value.ndim != 2:
-        raise ValueError(f"{name} must have shape (n, d), got {tuple(value.shape)}; one input column is {name}[:, None]")
+        raise ValueError(
+            f"{name} must have shape (n, d), got {tuple(value.shape)}; one input column is {name}[:, None]"
+        )
     if value.shape[0] == 0:
         raise ValueError(f"{name} has no rows; give it at least one")
     if value.shape[1] == 0:

@@ -1,0 +1,106 @@
+"""What every covariance function offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from matheron.arguments import require_float
+from matheron.kernels.evaluator import Evaluator
+
+if TYPE_CHECKING:
+    from matheron.kernels.features import FeatureMap
+
+
+class Kernel(nn.Module, ABC):
+    """``k(x, z)``: a covariance function with learnable hyperparameters, added and multiplied with ``+`` and ``*``.
+
+    A subclass gives :meth:`covariance`; where it can, also a faster :meth:`evaluator` and :meth:`features`.
+    ``columns`` restricts the kernel to a subset of the inputs.
+
+    >>> import torch
+    >>> from matheron.kernels import RBF, Linear
+    >>> k = 2.0 * RBF(lengthscale=0.5, columns=[0]) + Linear(columns=[1])
+    >>> k(torch.zeros(3, 2), torch.ones(4, 2)).shape
+    torch.Size([3, 4])
+    """
+
+    def __init__(self, columns: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.columns = None if columns is None else tuple(int(c) for c in columns)
+        if self.columns is not None and len(self.columns) == 0:
+            raise ValueError("columns is empty; name at least one input column, or leave it out to use all")
+
+    @abstractmethod
+    def covariance(self, x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+        """``k(x_i, z_j)`` as a dense, differentiable matrix; the inputs are those of ``columns`` already."""
+
+    @abstractmethod
+    def diagonal(self, x: Tensor) -> Float[Tensor, " n"]:
+        """``k(x_i, x_i)`` without the matrix."""
+
+    def forward(self, x: Tensor, z: Tensor | None = None) -> Float[Tensor, "n m"]:
+        """``k(x_i, z_j)`` as a dense matrix ``(n, m)``; exactly symmetric when ``z`` is left out."""
+        x = self.select(self.check_inputs("x", x))
+        if z is not None:
+            return self.covariance(x, self.select(self.check_inputs("z", z)))
+        upper = self.covariance(x, x).triu()
+        return upper + upper.triu(1).mT
+
+    def evaluator(self, x: Tensor, z: Tensor) -> Evaluator:
+        """Fills tiles of ``k(x, z)`` without a graph."""
+        return Evaluator(self, x, z)
+
+    def features(
+        self,
+        num: int,
+        *,
+        dimension: int | None = None,
+        orthogonal: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> FeatureMap:
+        """A random map ``φ`` with ``E φ(x) φ(z)ᵀ = k(x, z)`` that follows this kernel's hyperparameters.
+
+        ``dimension`` is the number of input columns, needed where the lengthscale is a single number.
+        """
+        from matheron.kernels.features import features
+
+        return features(self, num, dimension=dimension, orthogonal=orthogonal, generator=generator)
+
+    def check_inputs(self, name: str, value: Any) -> Tensor:
+        """Refuse inputs of the wrong type or shape for this kernel."""
+        value = require_float(name, value)
+        if value.ndim != 2:
+            raise ValueError(f"{name} must have shape (n, d), got {tuple(value.shape)}")
+        width, wanted = value.shape[1], self.dimension()
+        if self.columns is not None:
+            if max(self.columns) >= width or min(self.columns) < -width:
+                raise ValueError(f"{name} has {width} columns but the kernel reads columns {self.columns}")
+        elif wanted is not None and wanted != width:
+            raise ValueError(f"{name} has {width} columns but the kernel has a lengthscale for {wanted}; give one each")
+        return value
+
+    def dimension(self) -> int | None:
+        """How many inputs the hyperparameters speak of; ``None`` if any number will do."""
+        return None
+
+    def select(self, x: Tensor) -> Tensor:
+        """The columns this kernel reads."""
+        return x if self.columns is None else x[:, list(self.columns)]
+
+    def __add__(self, other: Kernel) -> Kernel:
+        from matheron.kernels.composite import Sum
+
+        return Sum(self, other)
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        from matheron.kernels.composite import Product, Scaled
+
+        return Product(self, other) if isinstance(other, Kernel) else Scaled(self, other)
+
+    __rmul__ = __mul__
