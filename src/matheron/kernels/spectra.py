@@ -39,12 +39,12 @@ class Spectrum(nn.Module, ABC):
         """``σ²``, for all frequencies or for each."""
         return self.kernel.variance
 
-    def forward(self, x: Float[Tensor, "n all"]) -> Float[Tensor, "n num"]:
-        """``xᵀω / 2π``: phases in turns, in float64."""
+    def select(self, x: Float[Tensor, "n all"]) -> Float[Tensor, "n d"]:
+        """The columns that the frequencies belong to, in float64."""
         x = self.kernel.select(x)
         if x.shape[1] != self.dimension:
             raise ValueError(f"x has {x.shape[1]} columns to read but the features were drawn for {self.dimension}")
-        return x.to(torch.float64) @ (self.frequencies() / (2.0 * math.pi)).mT
+        return x.to(torch.float64)
 
 
 class GaussianSpectrum(Spectrum):
