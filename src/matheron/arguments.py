@@ -56,7 +56,10 @@ def require_same(name: str, value: Tensor, other_name: str, other: Any) -> None:
 
 def require_positive(name: str, value: float | Sequence[float] | Tensor, *, zero: bool = False) -> Tensor:
     """Return ``value`` as a float64 tensor if it is finite and positive (``zero=True`` allows zeros)."""
-    tensor = torch.as_tensor(value).detach().to(torch.float64)
+    # A Python number must not pass through float32 on its way to float64.
+    tensor = (
+        value.detach().to(torch.float64) if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    )
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty; give it at least one value")
     require_finite(name, tensor)

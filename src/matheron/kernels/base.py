@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from matheron.arguments import require_float
 from matheron.kernels.evaluator import Evaluator
+from matheron.kernels.rows import take_columns
 
 if TYPE_CHECKING:
-    from matheron.kernels.features import FeatureMap
+    from matheron.kernels.feature_map import FeatureMap
 
 
 class Kernel(nn.Module, ABC):
@@ -29,6 +30,9 @@ class Kernel(nn.Module, ABC):
     >>> k(torch.zeros(3, 2), torch.ones(4, 2)).shape
     torch.Size([3, 4])
     """
+
+    reads_sparse: ClassVar[bool] = False
+    """Whether inputs may be ``torch.sparse_csr`` matrices."""
 
     def __init__(self, columns: Sequence[int] | None = None) -> None:
         super().__init__()
@@ -66,7 +70,15 @@ class Kernel(nn.Module, ABC):
     ) -> FeatureMap:
         """A random map ``φ`` with ``E φ(x) φ(z)ᵀ = k(x, z)`` that follows this kernel's hyperparameters.
 
-        ``dimension`` is the number of input columns, needed where the lengthscale is a single number.
+        ``dimension`` is the number of input columns, needed where the hyperparameters do not tell. ``num`` must be even
+        for features in pairs of sine and cosine; a kernel with fewer exact features takes only those (``phi.num``).
+        ``orthogonal=True`` draws frequencies in orthogonal blocks, for less variance at the same number.
+
+        >>> import torch
+        >>> from matheron.kernels import Matern32
+        >>> phi = Matern32(lengthscale=[0.5, 2.0]).features(1000, generator=torch.Generator().manual_seed(0))
+        >>> phi(torch.zeros(3, 2)).shape
+        torch.Size([3, 1000])
         """
         from matheron.kernels.features import features
 
@@ -76,13 +88,24 @@ class Kernel(nn.Module, ABC):
         """Refuse inputs of the wrong type or shape for this kernel."""
         value = require_float(name, value)
         if value.ndim != 2:
-            raise ValueError(f"{name} must have shape (n, d), got {tuple(value.shape)}")
-        width, wanted = value.shape[1], self.dimension()
+            raise ValueError(
+                f"{name} must have shape (n, d), got {tuple(value.shape)}; one input column is {name}[:, None]"
+            )
+        if value.layout != torch.strided and not (self.reads_sparse and value.layout == torch.sparse_csr):
+            cure = f"{name}.to_sparse_csr()" if self.reads_sparse else f"{name}.to_dense()"
+            raise TypeError(
+                f"{name} has layout {value.layout}, which {type(self).__name__} cannot read; give it {cure}"
+            )
+        width = value.shape[1]
         if self.columns is not None:
             if max(self.columns) >= width or min(self.columns) < -width:
                 raise ValueError(f"{name} has {width} columns but the kernel reads columns {self.columns}")
-        elif wanted is not None and wanted != width:
-            raise ValueError(f"{name} has {width} columns but the kernel has a lengthscale for {wanted}; give one each")
+            width = len(self.columns)
+        wanted = self.dimension()
+        if wanted is not None and wanted != width:
+            raise ValueError(
+                f"{name} has {width} columns to read but the hyperparameters speak of {wanted}; give one value each"
+            )
         return value
 
     def dimension(self) -> int | None:
@@ -91,16 +114,18 @@ class Kernel(nn.Module, ABC):
 
     def select(self, x: Tensor) -> Tensor:
         """The columns this kernel reads."""
-        return x if self.columns is None else x[:, list(self.columns)]
+        return x if self.columns is None else take_columns(x, self.columns)
 
     def __add__(self, other: Kernel) -> Kernel:
         from matheron.kernels.composite import Sum
 
-        return Sum(self, other)
+        return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
 
-    def __mul__(self, other: Kernel | float) -> Kernel:
+    def __mul__(self, other: Kernel | float | Tensor) -> Kernel:
         from matheron.kernels.composite import Product, Scaled
 
-        return Product(self, other) if isinstance(other, Kernel) else Scaled(self, other)
+        if isinstance(other, Kernel):
+            return Product(self, other)
+        return Scaled(self, other) if isinstance(other, (int, float, Tensor)) else NotImplemented
 
     __rmul__ = __mul__

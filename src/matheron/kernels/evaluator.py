@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.kernels.rows import take_rows
+
 if TYPE_CHECKING:
     from matheron.kernels.base import Kernel
 
@@ -23,11 +25,12 @@ class Evaluator:
 
     def gather(self, index: Tensor) -> Evaluator:
         """The evaluator whose rows are ``x[index]``."""
-        return Evaluator(self.kernel, self.x[index], self.z)
+        return Evaluator(self.kernel, take_rows(self.x, index), self.z)
 
     def fill(self, rows: slice, columns: slice, out: Float[Tensor, "r c"]) -> None:
         """Write one tile."""
-        out.copy_(self.kernel(self.x[rows], self.z[columns]))
+        with torch.no_grad():
+            out.copy_(self.kernel(take_rows(self.x, rows), take_rows(self.z, columns)))
 
 
 class Scratch:

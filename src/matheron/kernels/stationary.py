@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from matheron.kernels.base import Kernel
 from matheron.kernels.evaluator import Evaluator, Scratch
+from matheron.kernels.lengthscale import LengthscaleKernel
 from matheron.kernels.positive import Positive
 
 LOG2E = math.log2(math.e)
@@ -46,27 +46,8 @@ def safe_sqrt(squared: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, squared, 1.0).sqrt(), 0.0)
 
 
-class Stationary(Kernel):
+class Stationary(LengthscaleKernel):
     """``σ² κ(r²)`` with one lengthscale for all inputs or one for each."""
-
-    variance = Positive()
-    lengthscale = Positive(vector=True)
-    log_lengthscale: nn.Parameter
-
-    def __init__(
-        self,
-        lengthscale: float | Sequence[float] | Tensor = 1.0,
-        variance: float | Tensor = 1.0,
-        *,
-        columns: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(columns)
-        self.variance = variance
-        self.lengthscale = lengthscale
-        if self.columns is not None and self.dimension() not in (None, len(self.columns)):
-            raise ValueError(
-                f"lengthscale has {self.dimension()} values for {len(self.columns)} columns; give one each"
-            )
 
     @abstractmethod
     def correlation(self, squared: Tensor) -> Tensor:
@@ -80,15 +61,13 @@ class Stationary(Kernel):
         """The factor on ``r²`` that saves :meth:`fill_correlation` a pass."""
         return 1.0
 
-    def dimension(self) -> int | None:
-        """One lengthscale per input fixes their number."""
-        shape = self.log_lengthscale.shape
-        return None if len(shape) == 0 else shape[0]
+    def scaled(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+        """The inputs in units of the lengthscale, in float64: ``r²`` is their squared distance."""
+        return x.to(torch.float64) / self.lengthscale
 
     def covariance(self, x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         """``σ² κ(r²)``."""
-        scale = self.lengthscale
-        squared = squared_distance(x.to(torch.float64) / scale, z.to(torch.float64) / scale)
+        squared = squared_distance(self.scaled(x), self.scaled(z))
         return self.variance.to(x.dtype) * self.correlation(squared.to(x.dtype))
 
     def diagonal(self, x: Tensor) -> Float[Tensor, " n"]:
@@ -105,11 +84,11 @@ class StationaryEvaluator(Evaluator):
 
     def __init__(self, kernel: Stationary, x: Tensor, z: Tensor) -> None:
         with torch.no_grad():
-            scale = math.sqrt(kernel.stretch()) / kernel.lengthscale.to(x.device)
-            right_inputs = z.to(torch.float64) * scale
-            left_inputs = right_inputs if x is z else x.to(torch.float64) * scale
+            stretch = math.sqrt(kernel.stretch())
+            right_inputs = stretch * kernel.scaled(z)
+            left_inputs = right_inputs if x is z else stretch * kernel.scaled(x)
             self.left, self.right = embed(left_inputs, right_inputs, right_inputs.mean(0))
-            self.variance = float(kernel.variance)
+            self.variance = kernel.variance.item()
         self.kernel: Stationary = kernel
         self.squared = Scratch(torch.float64, x.device)
         self.spare = Scratch(x.dtype, x.device)
@@ -133,13 +112,8 @@ class StationaryEvaluator(Evaluator):
             out.mul_(self.variance)
 
 
-class RBF(Stationary):
-    """``σ² exp(−r²/2)``: the squared exponential kernel, infinitely smooth.
-
-    >>> import torch
-    >>> RBF(lengthscale=2.0, variance=3.0)(torch.tensor([[0.0]]), torch.tensor([[2.0]])).item()  # 3 exp(−½)
-    1.8195919...
-    """
+class SquaredExponential(Stationary):
+    """``σ² exp(−r²/2)``, whatever the inputs that ``r`` is measured between."""
 
     def correlation(self, squared: Tensor) -> Tensor:
         """``exp(−r²/2)``."""
@@ -152,6 +126,15 @@ class RBF(Stationary):
     def fill_correlation(self, out: Tensor, scratch: Tensor) -> None:
         """``2^(−s)``."""
         out.neg_().exp2_()
+
+
+class RBF(SquaredExponential):
+    """``σ² exp(−r²/2)``: the squared exponential kernel, infinitely smooth.
+
+    >>> import torch
+    >>> RBF(lengthscale=2.0, variance=3.0)(torch.tensor([[0.0]]), torch.tensor([[2.0]])).item()  # 3 exp(−½)
+    1.8195919...
+    """
 
 
 class Matern12(Stationary):
@@ -208,7 +191,7 @@ class Matern52(Stationary):
 
     >>> import torch
     >>> Matern52()(torch.tensor([[0.0]]), torch.tensor([[1.0]])).item()
-    0.5239941...
+    0.5239940...
     """
 
     degrees = 5
@@ -259,8 +242,8 @@ class RationalQuadratic(Stationary):
 
     def stretch(self) -> float:
         """``s = r²/(2α)``."""
-        return 0.5 / float(self.alpha)
+        return 0.5 / self.alpha.item()
 
     def fill_correlation(self, out: Tensor, scratch: Tensor) -> None:
         """``exp(−α log(1 + s))``."""
-        out.log1p_().mul_(-float(self.alpha)).exp_()
+        out.log1p_().mul_(-self.alpha.item()).exp_()
