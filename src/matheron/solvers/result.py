@@ -49,8 +49,8 @@ class Result:
         if not self.converged:
             warnings.warn(
                 f"{self.solver} stopped at a relative residual of {float(self.residual.max()):.2g}, above the "
-                f"tolerance {self.tolerance:g}, after {self.epochs:.1f} epochs; allow more epochs, loosen the tolerance "
-                "if predictions have settled, or use another solver",
+                f"tolerance {self.tolerance:g}, after {self.epochs:.1f} epochs; allow more epochs, loosen the "
+                "tolerance if predictions have settled, or use another solver",
                 ConvergenceWarning,
                 stacklevel=4,
             )
