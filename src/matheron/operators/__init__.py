@@ -1,1 +1,10 @@
-"""operators"""
+"""Matrices as actions, never as tables."""
+
+from matheron.operators.algebra import Product, Scaled, Sum
+from matheron.operators.base import Operator
+from matheron.operators.dense import Dense
+from matheron.operators.diagonal import Diagonal
+from matheron.operators.kernel import KernelOperator
+from matheron.operators.selection import Selection
+
+__all__ = ["Dense", "Diagonal", "KernelOperator", "Operator", "Product", "Scaled", "Selection", "Sum"]

@@ -1,0 +1,99 @@
+"""Evaluating a kernel matrix in tiles, and keeping what fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from matheron.kernels.evaluator import Evaluator
+from matheron.operators.base import Index
+from matheron.operators.memory import free_memory
+
+if TYPE_CHECKING:
+    from matheron.operators.kernel import KernelOperator
+
+TILE = (512, 1024)
+"""Rows and columns of a tile: large enough to keep two threads busy, small enough for the cache."""
+
+KEEP = 0.5
+"""The share of free memory a kept matrix may take, unless a budget is given."""
+
+
+class Tiles:
+    """Prepared inputs, and the rows kept so far; both forgotten when a hyperparameter or an input changes."""
+
+    def __init__(self, operator: KernelOperator) -> None:
+        self.operator = operator
+        self.version: tuple[Any, ...] = ()
+        self.evaluator: Evaluator
+        self.matrix: Tensor
+        self.filled: Tensor
+        self.keeps = False
+
+    def product(self, rows: Index, V: Float[Tensor, "m s"]) -> Float[Tensor, "r s"]:
+        """``K[rows] V`` from kept rows where there are any."""
+        self._refresh()
+        if isinstance(rows, slice):
+            rows = slice(*rows.indices(self.operator.shape[0]))
+            if rows.step == 1 and self.keeps:
+                self._fill(rows)
+                return self.matrix[rows] @ V
+            if rows.step == 1:
+                return tiled_product(self.evaluator, rows, V)
+            rows = torch.arange(rows.start, rows.stop, rows.step, device=V.device)
+        if self.keeps and bool(self.filled.all()):
+            return self.matrix[rows] @ V
+        return tiled_product(self.evaluator.gather(rows), slice(0, len(rows), 1), V)
+
+    def holds(self, rows: slice) -> bool:
+        """Whether these rows are kept already."""
+        self._refresh()
+        start, stop, step = rows.indices(self.operator.shape[0])
+        return self.keeps and step == 1 and bool(self.filled[start // TILE[0] : -(-stop // TILE[0])].all())
+
+    @torch.no_grad()
+    def _refresh(self) -> None:
+        K = self.operator
+        tensors = (*K.kernel.parameters(), *K.kernel.buffers(), K.X, K.Z)
+        version = tuple((id(t), t._version) for t in tensors)
+        if version == self.version:
+            return
+        n, m = K.shape
+        self.evaluator = K.kernel.evaluator(K.X.detach(), K.X.detach() if K.Z is K.X else K.Z.detach())
+        budget = KEEP * free_memory(K.device) if K.memory is None else K.memory
+        self.keeps = 0 < n * m * K.X.dtype.itemsize <= budget
+        if self.keeps:
+            self.matrix = torch.empty(n, m, dtype=K.X.dtype, device=K.device)
+            self.filled = torch.zeros(-(-n // TILE[0]), dtype=torch.bool)
+        self.version = version
+
+    @torch.no_grad()
+    def _fill(self, rows: slice) -> None:
+        first, last = rows.start // TILE[0], -(-rows.stop // TILE[0])
+        m = self.operator.shape[1]
+        for chunk in (~self.filled[first:last]).nonzero()[:, 0].tolist():
+            part = slice((first + chunk) * TILE[0], min((first + chunk + 1) * TILE[0], self.operator.shape[0]))
+            for start in range(0, m, TILE[1]):
+                columns = slice(start, min(start + TILE[1], m))
+                self.evaluator.fill(part, columns, self.matrix[part, columns])
+            self.filled[first + chunk] = True
+
+
+@torch.no_grad()
+def tiled_product(evaluator: Evaluator, rows: slice, V: Tensor) -> Tensor:
+    """``Σ_tiles K[rows, tile] V[tile]`` through one buffer."""
+    result = V.new_zeros(rows.stop - rows.start, V.shape[1])
+    buffer = V.new_empty(TILE[0] * TILE[1])
+    for top in range(rows.start, rows.stop, TILE[0]):
+        part = slice(top, min(top + TILE[0], rows.stop))
+        out = result[part.start - rows.start : part.stop - rows.start]
+        for left in range(0, V.shape[0], TILE[1]):
+            columns = slice(left, min(left + TILE[1], V.shape[0]))
+            shape = (part.stop - part.start, columns.stop - columns.start)
+            tile = buffer[: shape[0] * shape[1]].view(shape)
+            evaluator.fill(part, columns, tile)
+            out.addmm_(tile, V[columns])
+    return result

@@ -1,0 +1,115 @@
+"""The exact reference."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from matheron.operators import KernelOperator, Operator
+from matheron.operators.memory import free_memory, gibibytes
+from matheron.operators.tiles import TILE
+from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.iteration import Monitor, draw_seed, require_targets
+from matheron.solvers.result import Result
+from matheron.solvers.system import System
+
+
+@dataclass(frozen=True)
+class Cholesky:
+    """``α = L⁻ᵀ L⁻¹ z`` with ``L Lᵀ = K + N`` in float64; refuses when ``n²`` numbers do not fit.
+
+    ``guess``, ``progress`` and ``checkpoint`` are accepted like everywhere and not needed. Should the factorization
+    fail, ``jitter`` times the mean diagonal is added once and recorded in the trace.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> system = mt.operators.Dense(torch.ones(2, 2)) + mt.operators.Diagonal(1.0)
+    >>> Cholesky().solve(system, torch.tensor([1.0, 0.0])).solution
+    tensor([ 0.6667, -0.3333])
+    """
+
+    tolerance: float = 0.01
+    jitter: float = 1e-10
+
+    def solve(
+        self,
+        system: Operator,
+        Z: Tensor,
+        *,
+        guess: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+        checkpoint: Checkpoint | Path | str | None = None,
+        monitor: Monitor | None = None,
+    ) -> Result:
+        """Solve ``(K + N) α = Z`` for all columns of ``Z`` at once, ``(n,)`` or ``(n, s)``."""
+        parts = System(system)
+        targets = require_targets("Z", Z, parts)
+        needed, free = 8 * parts.n**2, free_memory(parts.device)
+        if needed > 0.95 * free:
+            raise MemoryError(
+                f"Cholesky of {parts.n} rows needs {gibibytes(needed)} in float64 and {gibibytes(free)} are free; "
+                "use CG, SDD or SketchAndProject"
+            )
+        began = time.perf_counter()
+        with torch.no_grad():
+            factor, events = self._factor(parts)
+            solution = torch.cholesky_solve(targets.to(torch.float64), factor).to(parts.dtype)
+            scale = targets.norm(dim=0)
+            source = torch.Generator().manual_seed(draw_seed(generator))
+            residual, rows = parts.residual(solution, targets, source)
+        record = {"epochs": parts.epochs, "seconds": time.perf_counter() - began, **events}
+        return Result(
+            solution=solution.reshape(Z.shape),
+            residual=residual / torch.where(scale > 0, scale, 1.0),
+            residual_rows=rows,
+            tolerance=self.tolerance,
+            epochs=parts.epochs,
+            seconds=time.perf_counter() - began,
+            solver=repr(self),
+            trace=[record | ({} if monitor is None else dict(monitor(solution.reshape(Z.shape))))],
+        ).warn()
+
+    def _factor(self, system: System) -> tuple[Float[Tensor, "n n"], dict[str, str]]:
+        factor, failed = _factor_in_place(_assemble(system, 0.0))
+        if not failed:
+            return factor, {}
+        shift = self.jitter * float(factor.new_tensor(system.kernel.diagonal().mean()))
+        del factor
+        factor, failed = _factor_in_place(_assemble(system, shift))
+        if failed:
+            raise ValueError(
+                f"the system is not positive definite at row {failed}, also with {shift:.2g} added to its diagonal; "
+                "raise the noise"
+            )
+        return factor, {"event": f"added {shift:.2g} to the diagonal"}
+
+
+def _assemble(system: System, shift: float) -> Float[Tensor, "n n"]:
+    """``K + N`` in float64, evaluated in float64 where it is a kernel matrix."""
+    system.entries += system.n**2
+    if not isinstance(system.kernel, KernelOperator):
+        matrix = system.kernel.dense().to(torch.float64, copy=True)
+    else:
+        matrix = torch.empty(system.n, system.n, dtype=torch.float64, device=system.device)
+        X = system.kernel.X.to(torch.float64)
+        evaluator = system.kernel.kernel.evaluator(X, X)
+        for top in range(0, system.n, TILE[0]):
+            for left in range(0, system.n, TILE[1]):
+                rows, columns = (slice(a, min(a + t, system.n)) for a, t in ((top, TILE[0]), (left, TILE[1])))
+                evaluator.fill(rows, columns, matrix[rows, columns])
+    matrix.diagonal().add_(system.noise.to(torch.float64) + shift)
+    return matrix
+
+
+def _factor_in_place(matrix: Tensor) -> tuple[Tensor, int]:
+    """Over the matrix itself: LAPACK's order of columns is that of the transpose, which here is the same matrix."""
+    factor = matrix.mT
+    info = torch.empty((), dtype=torch.int32, device=matrix.device)
+    torch.linalg.cholesky_ex(factor, out=(factor, info))
+    return factor, int(info)
