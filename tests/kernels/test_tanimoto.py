@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from matheron.kernels import Tanimoto
 from matheron.kernels.levels import unary
+from matheron.kernels.rows import take_rows
 from matheron.kernels.tanimoto import L1Similarity, LevelSimilarity
 from tests.kernels.test_stationary import tiles
 from tests.kernels.twins import tanimoto
@@ -82,6 +83,14 @@ def test_variance_is_differentiable_and_columns_are_read() -> None:
     kernel(x).sum().backward()
     torch.testing.assert_close(kernel.log_variance.grad, kernel(x).sum().detach().double())
     assert (kernel.diagonal(x) == 2.0).all()
+
+
+def test_no_rows_give_no_rows() -> None:
+    x = fingerprints("counts", 3, 5, 0)
+    for empty in (x[:0], take_rows(x.to_sparse_csr(), slice(0, 0))):
+        assert Tanimoto()(empty, x).shape == (0, 3)
+        assert Tanimoto()(x, empty).shape == (3, 0)
+        assert Tanimoto().features(4)(empty).shape == (0, 4)
 
 
 @pytest.mark.usefixtures("unchecked")
