@@ -36,7 +36,7 @@ class FourierFeatures(FeatureMap):
         if amplitude.ndim == 1:
             amplitude = torch.cat([amplitude, amplitude])
 
-        if torch.is_grad_enabled() and any(v.requires_grad for v in (x, amplitude, *frequencies)):
+        if torch.is_grad_enabled():
             angle = angles(x, spectra, frequencies)
             return amplitude * torch.cat([angle.cos(), angle.sin()], dim=1)
         # Without a graph the phases need not be stored: a block of them stays in cache.

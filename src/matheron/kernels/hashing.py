@@ -8,7 +8,7 @@ from torch import Tensor
 
 from matheron.kernels.base import Kernel
 from matheron.kernels.feature_map import FeatureMap
-from matheron.kernels.rows import entries
+from matheron.kernels.rows import distinct_pairs, entries
 from matheron.kernels.tanimoto import Tanimoto
 
 CHUNK = 64
@@ -49,10 +49,9 @@ class HashFeatures(FeatureMap):
         """``±1`` for every row and feature."""
         pointers, columns, values = entries(x)
         # A (column, value) pair hashes alike in every row: work is done once per pair, then looked up.
-        distinct, level = values.to(torch.float64).unique(return_inverse=True)
-        pairs, pair = (columns * len(distinct) + level).unique(return_inverse=True)
-        column, column_of_pair = (pairs // len(distinct)).unique(return_inverse=True)
-        logarithm = distinct[pairs % len(distinct)].log()
+        column_of_pair, value, pair = distinct_pairs(columns, values.to(torch.float64))
+        column, column_of_pair = column_of_pair.unique(return_inverse=True)
+        logarithm = value.log()
 
         # Rows from long to short, so that those with a j-th entry are the first so many.
         lengths = pointers.diff()
@@ -60,7 +59,7 @@ class HashFeatures(FeatureMap):
         starts = pointers[:-1][order]
         alive = len(lengths) - torch.bincount(lengths).cumsum(0)[:-1] if len(lengths) else lengths
         out = torch.empty(x.shape[0], self.num, dtype=x.dtype, device=x.device)
-        chunk = max(1, min(CHUNK, TABLE // max(len(pairs), 1)))
+        chunk = max(1, min(CHUNK, TABLE // max(len(value), 1)))
         for first in range(0, self.num, chunk):
             seeds = self.seeds[first : first + chunk]
             table = priorities(seeds, column, column_of_pair, logarithm)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from matheron.kernels.rows import csr, entries
+from matheron.kernels.rows import csr, distinct_pairs, entries
 
 MOST_TOKENS = 16
 """Tokens per non-zero entry beyond which the distances of dense rows are likely to be as cheap."""
@@ -29,17 +29,15 @@ def unary(
     columns, values = (torch.cat([part[i] for part in parts]) for i in (1, 2))
     if not bool((values == values.round()).all()):
         return None
-    distinct, level = values.unique(return_inverse=True)
-    pairs, token = (columns * len(distinct) + level).unique(return_inverse=True)
-    column, amount = pairs // len(distinct), distinct[pairs % len(distinct)]
+    column, amount, token = distinct_pairs(columns, values)
     lowest = torch.searchsorted(column, column)
     if int((token - lowest[token] + 1).sum()) > MOST_TOKENS * len(token):
         return None
-    below = torch.where(lowest == torch.arange(len(pairs), device=x.device), 0.0, amount.roll(1))
+    below = torch.where(lowest == torch.arange(len(column), device=x.device), 0.0, amount.roll(1))
     weights = amount - below
     left, right = token.split([len(part[1]) for part in parts])
     rows = [expand(part[0], tokens, lowest, weights) for part, tokens in zip(parts, (left, right), strict=True)]
-    largest = max(float((v @ weights[:, None]).max()) for v in rows)
+    largest = max((float((v @ weights[:, None]).max()) for v in rows if v.shape[0]), default=0.0)
     return None if largest * torch.finfo(x.dtype).eps >= 1.0 else (rows[0], rows[1], weights)
 
 

@@ -70,6 +70,20 @@ def entries(x: Float[Tensor, "n d"]) -> tuple[Int[Tensor, " n+1"], Int[Tensor, "
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), columns, values
 
 
+def distinct_pairs(
+    columns: Int[Tensor, " e"], values: Float[Tensor, " e"]
+) -> tuple[Int[Tensor, " p"], Float[Tensor, " p"], Int[Tensor, " e"]]:
+    """The columns and values of the pairs that occur, sorted by column then value, and the pair of each entry.
+
+    >>> distinct_pairs(torch.tensor([4, 1, 4, 4]), torch.tensor([2.0, 1.0, 1.0, 2.0]))
+    (tensor([1, 4, 4]), tensor([1., 1., 2.]), tensor([2, 0, 1, 2]))
+    """
+    amounts, level = values.unique(return_inverse=True)
+    base = max(len(amounts), 1)
+    pairs, pair = (columns * base + level).unique(return_inverse=True)
+    return pairs // base, amounts[pairs % base], pair
+
+
 def row_numbers(x: Float[Tensor, "n d"]) -> Int[Tensor, " e"]:
     """The row of each stored entry of a CSR matrix."""
     return torch.arange(x.shape[0], device=x.device).repeat_interleave(x.crow_indices().diff())

@@ -97,7 +97,7 @@ class L1Similarity(Similarity):
     """``(Σx + Σz − ‖x − z‖₁) / (Σx + Σz + ‖x − z‖₁)``, in float64: for any non-negative inputs."""
 
     def __init__(self, x: Tensor, z: Tensor, variance: float) -> None:
-        left, right = (v.to(torch.float64).sum(1).to_dense() for v in (x, z))
+        left, right = (v.to(torch.float64).sum(1, keepdim=True).to_dense()[:, 0] for v in (x, z))
         super().__init__(x, z, left, right, variance)
 
     def fill(self, rows: slice, columns: slice, out: Float[Tensor, "r c"]) -> None:
