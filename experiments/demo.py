@@ -40,7 +40,9 @@ class Config:
     evidence_rows: int = 1_000
     samples: int = 32
     features: int = 2_000
-    epochs: int = 100
+    epochs: int = 60
+    batch: int = 128
+    momentum: float = 0.97
     memory: int = 2 * 2**30
     seed: int = 0
 
@@ -55,10 +57,9 @@ def learn(split: Split, rows: int) -> tuple[mt.kernels.Matern32, Tensor]:
     def loss() -> Tensor:
         optimizer.zero_grad()
         factor = torch.linalg.cholesky(kernel(X) + log_noise.exp() * torch.eye(rows))
-        value = 0.5 * torch.cholesky_solve(y[:, None], factor)[:, 0] @ y + factor.diagonal().log().sum()
-        value = value + 0.5 * sum(
-            (p.log() - m).square().sum() for p, m in ((kernel.lengthscale, PRIOR), (kernel.variance, 0.0))
-        )
+        fit = 0.5 * torch.cholesky_solve(y[:, None], factor)[:, 0] @ y + factor.diagonal().log().sum()
+        prior = (kernel.lengthscale.log() - PRIOR).square().sum() + kernel.variance.log().square()
+        value = fit + 0.5 * prior
         value.backward()
         return value
 
@@ -80,7 +81,8 @@ def run(config: Config, progress: Progress) -> Report:
     phi = kernel.features(config.features, generator=generator)
     weights = torch.randn(config.features, config.samples, generator=generator)
     noisy_prior = phi(X) @ weights + noise.float().sqrt() * torch.randn(len(X), config.samples, generator=generator)
-    solver = mt.solvers.SDD(epochs=config.epochs, tolerance=0.01)
+    # Small batches and much momentum: most of what is to be learned here is noise, whose eigenvalues are the smallest.
+    solver = mt.solvers.SDD(epochs=config.epochs, batch=config.batch, momentum=config.momentum, tolerance=0.01)
     result = solver.solve(
         system, torch.cat([y[:, None], noisy_prior], 1), generator=generator, progress=progress.visible
     )
@@ -100,7 +102,6 @@ def run(config: Config, progress: Progress) -> Report:
     mean, functions = posterior(split.X_test)
     std, truth = deviation(functions, mean), split.y_test
     errors = (truth - mean) / std
-    shown = torch.arange(0, config.test, config.test // 80)
     table = [
         scores("stochastic dual descent", truth, mean, std, delay)
         | {"residual": float(result.residual.max()), "epochs": result.epochs, "solve_seconds": result.seconds},
@@ -110,8 +111,9 @@ def run(config: Config, progress: Progress) -> Report:
     curves = {
         "actual": delay(truth),
         "predicted": delay(mean),
-        "bars": [[float(v) for v in delay(torch.stack([mean - 2 * std, mean + 2 * std]))[:, i]] for i in shown],
-        "shown": shown,
+        "low": delay(mean - normal_quantile(0.975) * std),
+        "high": delay(mean + normal_quantile(0.975) * std),
+        "shown": torch.arange(0, config.test, config.test // 80),
         "levels": LEVELS,
         "inside": [inside[level] for level in LEVELS],
         "noise": float(noise),
@@ -142,9 +144,27 @@ def normal_quantile(p: float) -> float:
 
 def draw(record: Record) -> Figure:
     curves = record["curves"]
-    figure, (left, right) = style.panels(2, width=5.0, height=4.2)
-    left.scatter(curves["predicted"], curves["actual"])
-    right.plot(curves["levels"], curves["inside"])
+    predicted, actual = (torch.tensor(curves[key]) for key in ("predicted", "actual"))
+    order = torch.tensor(curves["shown"])[predicted[curves["shown"]].argsort()]
+    low, middle, high = (torch.tensor(curves[key])[order] for key in ("low", "predicted", "high"))
+    figure, (left, right) = style.panels(2, width=5.2, height=4.4)
+    place = torch.arange(len(order))
+    left.vlines(place, low, high, color=style.SKY, linewidth=3.0, alpha=0.55, label="95 % interval")
+    left.plot(place, middle, color=style.BLUE, label="predicted median")
+    outside = (actual[order] < low) | (actual[order] > high)
+    left.scatter(place[~outside], actual[order][~outside], s=12, color=style.INK, zorder=3, label="actual")
+    left.scatter(place[outside], actual[order][outside], s=16, color=style.RED, zorder=3, label="actual, outside")
+    left.set_yscale("symlog", linthresh=MINUTES, linscale=0.6)
+    ticks = [-60, -20, 0, 20, 60, 180, 500]
+    left.set_yticks(ticks, [str(tick) for tick in ticks])
+    left.set_ylim(-120, 700)
+    left.set(title="Arrival delay of test flights", xlabel="80 flights, by prediction", ylabel="minutes late")
+    left.legend(loc="upper left", ncols=2)
+    right.plot([0, 1], [0, 1], color=style.GRAY, linewidth=1.0, linestyle="--", label="perfect calibration")
+    right.plot(curves["levels"], curves["inside"], "o-", color=style.BLUE, label="this posterior")
+    right.set(title="Calibration", xlabel="nominal probability of an interval", ylabel="test flights inside it")
+    right.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    right.legend(loc="upper left")
     return figure
 
 

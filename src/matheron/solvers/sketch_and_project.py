@@ -40,7 +40,7 @@ class _Projection(Iteration):
         self.unit = float((self.system.kernel.diagonal() + self.system.noise).mean())
         self.noise = self.system.noise / self.unit
         nu = n / self.size
-        mu = min(float(self.noise.mean())*solver.mu, 1 / nu)
+        mu = min(float(self.noise.mean()) * solver.mu, 1 / nu)
         self.beta = 1 - math.sqrt(mu / nu)
         self.gamma = 1 / math.sqrt(mu * nu)
         self.a = 1 / (1 + self.gamma * nu)
@@ -48,7 +48,9 @@ class _Projection(Iteration):
         self.w = problem.guess * self.unit
         self.v, self.z = self.w.clone(), self.w.clone()
         gen = problem.generator
-        self.test = torch.linalg.qr(torch.randn(self.size, min(solver.rank, self.size), dtype=torch.float64, generator=gen))[0]
+        self.test = torch.linalg.qr(
+            torch.randn(self.size, min(solver.rank, self.size), dtype=torch.float64, generator=gen)
+        )[0]
         self.blocks = {}
 
     def inverse(self, rows: slice) -> BlockInverse:
@@ -61,7 +63,7 @@ class _Projection(Iteration):
                 inv = torch.cholesky_inverse(L).to(self.system.dtype)
                 f = lambda g: inv @ g
             else:
-                inv=nystrom_block(A, s2, self.test[: A.shape[0]], self.problem.generator)
+                inv = nystrom_block(A, s2, self.test[: A.shape[0]], self.problem.generator)
                 f = inv
             self.blocks[key] = f
         return self.blocks[key]
@@ -72,12 +74,17 @@ class _Projection(Iteration):
 
     def advance(self) -> Float[Tensor, " s"]:
         squares = torch.zeros_like(self.targets[0])
-        n=self.system.n
+        n = self.system.n
         if self.solver.fixed:
-            k=math.ceil(n/self.size)
-            order=torch.randint(k,(k,),generator=self.problem.generator).tolist() if self.solver.fixed=='iid' else torch.randperm(k,generator=self.problem.generator).tolist()
-            it=[slice(i*self.size,min(n,(i+1)*self.size)) for i in order]
-        else: it=windows(n,self.size,self.problem.generator)
+            k = math.ceil(n / self.size)
+            order = (
+                torch.randint(k, (k,), generator=self.problem.generator).tolist()
+                if self.solver.fixed == "iid"
+                else torch.randperm(k, generator=self.problem.generator).tolist()
+            )
+            it = [slice(i * self.size, min(n, (i + 1) * self.size)) for i in order]
+        else:
+            it = windows(n, self.size, self.problem.generator)
         for rows in it:
             gradient = self.system.rows_product(rows, self.z) / self.unit - self.targets[rows]
             squares += gradient.square().sum(0)
