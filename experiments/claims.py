@@ -33,7 +33,9 @@ def at_least(name: str, *, measured: Number, limit: Number, published: Number | 
     return Claim(name, published, measured, f"≥ {limit:g}", bool(measured >= limit))
 
 
-def within(name: str, *, measured: Number, published: Number, tolerance: Number) -> Claim:
-    """``|measured − published| ≤ tolerance``."""
-    holds = bool(abs(measured - published) <= tolerance) and math.isfinite(measured)
-    return Claim(name, published, measured, f"{published:g} ± {tolerance:g}", holds)
+def within(
+    name: str, *, measured: Number, target: Number, tolerance: Number, published: Number | str | None = None
+) -> Claim:
+    """``|measured − target| ≤ tolerance``."""
+    holds = math.isfinite(measured) and bool(abs(measured - target) <= tolerance)
+    return Claim(name, published, measured, f"{target:g} ± {tolerance:g}", holds)

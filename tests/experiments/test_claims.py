@@ -17,6 +17,6 @@ def test_at_least(measured, holds):
 
 @pytest.mark.parametrize(("measured", "holds"), [(0.08, True), (0.1, False), (math.nan, False), (math.inf, False)])
 def test_within(measured, holds):
-    claim = within("RMSE", measured=measured, published=0.08, tolerance=0.01)
+    claim = within("RMSE", measured=measured, target=0.08, tolerance=0.01, published=0.08)
     assert claim.holds is holds
     assert claim.published == 0.08
