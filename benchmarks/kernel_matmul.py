@@ -132,6 +132,16 @@ def keops(n: int, d: int, columns: int, rows: int) -> Work:
 
 
 PARTS = ("distances", "elementwise", "output")
+LABELS = {
+    "matheron": "matheron",
+    "sum of parts": "sum of its parts",
+    "distances": "distances",
+    "elementwise": "elementwise",
+    "compiled": "elementwise, compiled",
+    "output": "output product",
+    "whole_block": "whole blocks",
+    "keops": "KeOps",
+}
 
 
 def run(config: Config, progress: Progress) -> Report:
@@ -214,15 +224,14 @@ def draw(record: Record) -> Figure:
     for axes, count in zip(panels, columns, strict=True):
         rows = [row for row in record["table"] if row["columns"] == count and "extra_memory_bytes" not in row]
         ours = next(row["seconds"] for row in rows if row["peer"] == "matheron")
-        names = {"whole_block": "whole blocks", "keops": "KeOps", "output": "output product"}
+        rows.sort(key=lambda row: list(LABELS).index(row["peer"]))
         colors = {"matheron": style.BLUE, "sum of parts": style.SKY, "whole_block": style.ORANGE, "keops": style.RED}
         for place, row in enumerate(reversed(rows)):
             seconds, ended = row["seconds"], row.get("ended")
             axes.barh(place, seconds or 0.0, height=0.65, color=colors.get(row["peer"], style.LIGHT))
             text = ended if seconds is None else f"{1e3 * seconds:.0f} ms, {seconds / ours:.2g}×"
             axes.annotate(text, (seconds or 0.0, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
-        labels = [names.get(row["peer"], row["peer"]) for row in reversed(rows)]
-        axes.set_yticks(range(len(rows)), labels)
+        axes.set_yticks(range(len(rows)), [LABELS[row["peer"]] for row in reversed(rows)])
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.25)
         axes.set(title=f"{count} column{'s' if count > 1 else ''}", xlabel="seconds, median")

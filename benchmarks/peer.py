@@ -20,6 +20,7 @@ import torch
 from experiments.harness import peak_memory
 
 GIB = 2**30
+ROOT = Path(__file__).parent.parent
 
 
 class Peer:
@@ -29,13 +30,14 @@ class Peer:
     """
 
     def __init__(self, target: str, arguments: Mapping[str, Any], *, memory: int, timeout: float = 600.0) -> None:
-        self.timeout, self.ended, self.runs, self.ready = timeout, None, [], {}
+        self.timeout = timeout
+        self.ended: str | None = None
+        self.runs: list[dict[str, Any]] = []
         command = [sys.executable, "-m", "benchmarks.peer", target, json.dumps(dict(arguments)), str(memory)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT
+        )
         self.ready = self._answer() or {}
-
-    ended: str | None
-    runs: list[dict[str, Any]]
 
     def run(self) -> float:
         """Seconds of one run, NaN from a child that has ended."""
