@@ -43,7 +43,7 @@ def require_inputs(name: str, value: Any) -> Tensor:
     return require_finite(name, value)
 
 
-def require_same(name: str, value: Tensor, other_name: str, other: Any) -> None:
+def require_same(name: str, value: Any, other_name: str, other: Any) -> None:
     """Refuse ``value`` if its dtype or device is not that of ``other``."""
     if value.dtype != other.dtype:
         raise TypeError(

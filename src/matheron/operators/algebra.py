@@ -27,7 +27,7 @@ class Sum(Operator):
             second = second.fit_to(first)
         if first.shape != second.shape:
             raise ValueError(f"a sum needs operators of one shape, got {first.shape} and {second.shape}")
-        require_same("the second operator of the sum", second, "the first", first)  # type: ignore[arg-type]
+        require_same("the second operator of the sum", second, "the first", first)
         self.first, self.second = first, second
         super().__init__(first.shape, first.dtype, first.device)
 
@@ -68,7 +68,7 @@ class Product(Operator):
             first = first.fit_to(second)
         if first.shape[1] != second.shape[0]:
             raise ValueError(f"a product of {first.shape} and {second.shape} does not fit; the inner sizes must agree")
-        require_same("the second operator of the product", second, "the first", first)  # type: ignore[arg-type]
+        require_same("the second operator of the product", second, "the first", first)
         self.first, self.second = first, second
         super().__init__((first.shape[0], second.shape[1]), first.dtype, first.device)
 

@@ -112,15 +112,15 @@ class Operator(ABC):
     def __add__(self, other: Operator) -> Operator:
         from matheron.operators.algebra import Sum
 
-        return Sum(self, other)
+        return Sum(self, other) if isinstance(other, Operator) else NotImplemented
 
     def __sub__(self, other: Operator) -> Operator:
-        return self + (-1.0) * other
+        return self + (-1.0) * other if isinstance(other, Operator) else NotImplemented
 
     def __mul__(self, factor: float | Tensor) -> Operator:
         from matheron.operators.algebra import Scaled
 
-        return Scaled(self, factor)
+        return Scaled(self, factor) if isinstance(factor, (int, float, Tensor)) else NotImplemented
 
     __rmul__ = __mul__
 

@@ -20,7 +20,11 @@ class Diagonal(Operator):
     """
 
     def __init__(self, values: float | Tensor, size: int | None = None) -> None:
-        values = require_float("values", values) if isinstance(values, Tensor) else torch.tensor(float(values))
+        if isinstance(values, Tensor):
+            values = require_float("values", values)
+        else:
+            # In float64 until the dtype is known: a number must not pass through float32 on its way there.
+            values = torch.tensor(float(values), dtype=torch.float64 if size is None else None)
         require_finite("values", values.detach())
         if values.ndim > 1:
             raise ValueError(f"values must be a number or have shape (n,), got {tuple(values.shape)}")
@@ -73,6 +77,13 @@ class Diagonal(Operator):
     def permuted(self, order: Tensor) -> Operator:
         """The values, reordered."""
         return Diagonal(self.values[order])
+
+    def __mul__(self, factor: float | Tensor) -> Operator:
+        # Still diagonal, and a single number still takes its size from what it is added to.
+        single = isinstance(factor, (int, float)) or (isinstance(factor, Tensor) and factor.ndim == 0)
+        return Diagonal(factor * self.values) if single else super().__mul__(factor)
+
+    __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"Diagonal{self.shape if self.sized else ''}"

@@ -14,6 +14,9 @@ from matheron.operators.dense import Dense
 from matheron.operators.gradient import KernelProduct
 from matheron.operators.tiles import Tiles
 
+PAIRS = 64
+"""Rows paired at once for a diagonal between two sets: few enough that the unused entries cost little."""
+
 
 class KernelOperator(Operator):
     """``K V`` with ``K_ij = k(x_i, z_j)``, never whole: memory is ``O(n s + tile)``.
@@ -63,7 +66,8 @@ class KernelOperator(Operator):
         self._require_square("diagonal")
         if self.Z is self.X:
             return self.kernel.diagonal(self.X)
-        return torch.cat([self.kernel(x[None], z[None])[0] for x, z in zip(self.X, self.Z, strict=True)])
+        parts = [slice(start, start + PAIRS) for start in range(0, self.shape[0], PAIRS)]
+        return torch.cat([self.kernel(take_rows(self.X, p), take_rows(self.Z, p)).diagonal() for p in parts])
 
     def rows(self, index: Index) -> KernelRows:
         """``len(index) × m`` entries per product; a slice copies nothing."""
@@ -113,6 +117,8 @@ class KernelRows(Operator):
     def transpose(self) -> Operator:
         """A kernel matrix of its own, unless the rows are kept."""
         K = self.operator
+        if self.shape[0] == 0:
+            return Dense(torch.zeros(self.shape[1], 0, dtype=self.dtype, device=self.device))
         if isinstance(self.index, slice) and not torch.is_grad_enabled() and K.tiles.holds(self.index):
             return Dense(K.tiles.matrix[self.index].mT)
         return KernelOperator(K.kernel, K.Z, take_rows(K.X, self.index), memory=K.memory)
@@ -120,6 +126,8 @@ class KernelRows(Operator):
 
 def _require_rows(name: str, kernel: Kernel, value: Tensor) -> Tensor:
     value = kernel.check_inputs(name, value)
+    if value.shape[0] == 0:
+        raise ValueError(f"{name} has no rows; give it at least one")
     if value.shape[1] == 0:
         raise ValueError(f"{name} has no columns; give it at least one")
     require_finite(name, value.detach() if value.layout == torch.strided else value.values().detach())

@@ -21,7 +21,10 @@ class Selection(Operator):
         self, index: Index, size: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> None:
         self.index = index
-        picked = len(range(*index.indices(size))) if isinstance(index, slice) else len(torch.empty(size)[index])
+        if isinstance(index, slice):
+            picked = len(range(*index.indices(size)))
+        else:
+            picked = len(torch.arange(size, device=index.device)[index])
         super().__init__((picked, size), dtype or torch.get_default_dtype(), device or torch.device("cpu"))
 
     def product(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "n s"]:

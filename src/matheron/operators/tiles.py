@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.kernels.evaluator import Evaluator
+from matheron.kernels.evaluator import Evaluator, Scratch
 from matheron.operators.base import Index
 from matheron.operators.memory import free_memory
 
@@ -28,6 +28,7 @@ class Tiles:
     def __init__(self, operator: KernelOperator) -> None:
         self.operator = operator
         self.version: tuple[Any, ...] = ()
+        self.seen: list[Tensor] = []
         self.evaluator: Evaluator
         self.matrix: Tensor
         self.filled: Tensor
@@ -58,7 +59,7 @@ class Tiles:
     def _refresh(self) -> None:
         K = self.operator
         tensors = (*K.kernel.parameters(), *K.kernel.buffers(), K.X, K.Z)
-        version = tuple((id(t), t._version) for t in tensors)
+        version = tuple((_address(t), t._version) for t in tensors)
         if version == self.version:
             return
         n, m = K.shape
@@ -68,17 +69,23 @@ class Tiles:
         if self.keeps:
             self.matrix = torch.empty(n, m, dtype=K.X.dtype, device=K.device)
             self.filled = torch.zeros(-(-n // TILE[0]), dtype=torch.bool)
-        self.version = version
+        # Storages seen are held, so that no other takes their address.
+        self.version, self.seen = version, [t.detach() for t in tensors]
 
     @torch.no_grad()
     def _fill(self, rows: slice) -> None:
         first, last = rows.start // TILE[0], -(-rows.stop // TILE[0])
         m = self.operator.shape[1]
+        buffer = Scratch(self.matrix.dtype, self.matrix.device)
         for chunk in (~self.filled[first:last]).nonzero()[:, 0].tolist():
             part = slice((first + chunk) * TILE[0], min((first + chunk + 1) * TILE[0], self.operator.shape[0]))
             for start in range(0, m, TILE[1]):
                 columns = slice(start, min(start + TILE[1], m))
-                self.evaluator.fill(part, columns, self.matrix[part, columns])
+                kept = self.matrix[part, columns]
+                # By way of a tile that stays in cache: rows of the matrix lie pages apart.
+                tile = buffer.like(kept)
+                self.evaluator.fill(part, columns, tile)
+                kept.copy_(tile)
             self.filled[first + chunk] = True
 
 
@@ -97,3 +104,7 @@ def tiled_product(evaluator: Evaluator, rows: slice, V: Tensor) -> Tensor:
             evaluator.fill(part, columns, tile)
             out.addmm_(tile, V[columns])
     return result
+
+
+def _address(t: Tensor) -> int:
+    return (t if t.layout == torch.strided else t.values()).data_ptr()

@@ -43,7 +43,9 @@ class CG(IterativeSolver):
         super().__post_init__()
         require_count("refresh", self.refresh)
         if self.preconditioner is not None and not isinstance(self.preconditioner, Preconditioner):
-            raise TypeError(f"preconditioner must be PivotedCholesky, Nystrom or RandomizedSVD, got {self.preconditioner!r}")
+            raise TypeError(
+                f"preconditioner must be PivotedCholesky, Nystrom or RandomizedSVD, got {self.preconditioner!r}"
+            )
 
     def start(self, problem: Problem) -> Iteration:
         """Build the preconditioner."""

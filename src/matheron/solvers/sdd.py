@@ -89,4 +89,3 @@ class _Descent(Iteration):
         self.step = self.step / 2.0
         self.events.append(f"diverged: step halved to {float(self.step):.3g}")
         return torch.full_like(self.targets[0], torch.inf)
-

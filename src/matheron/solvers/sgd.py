@@ -22,10 +22,10 @@ from matheron.solvers.windows import windows
 class SGD(IterativeSolver):
     """``min_α ½‖z − Kα‖² + ½ σ² ‖α‖²_K``: minibatches for the fit, fresh random features for the regularizer.
 
-    The gradient estimate is ``(n/r) K_·I (K_I· α − z_I) + σ² Φ_s Φ_sᵀ α``. With ``noise=ε`` given to :meth:`solve`, where
-    ``Z = f + ε`` and ``ε ~ N(0, N)``, the low-variance form: ``ε`` leaves the targets and enters the regularizer,
-    ``σ² Φ_s Φ_sᵀ (α − N⁻¹ε)``. The step is ``step / λ``, with ``λ`` the largest eigenvalue of ``(n/r) K_·I K_I·`` measured
-    on a few batches; one step costs twice the entries of a step of SDD. Thesis, sections 4.2.1 and 4.2.2.
+    The gradient estimate is ``(n/r) K_·I (K_I· α − z_I) + σ² Φ_s Φ_sᵀ α``. With ``noise=ε`` given to :meth:`solve`,
+    where ``Z = f + ε`` and ``ε ~ N(0, N)``, the low-variance form: ``ε`` leaves the targets and enters the regularizer,
+    ``σ² Φ_s Φ_sᵀ (α − N⁻¹ε)``. The step is ``step / λ``, with ``λ`` the largest eigenvalue of ``(n/r) K_·I K_I·``
+    measured on a few batches; one step costs twice the entries of a step of SDD. Thesis, sections 4.2.1 and 4.2.2.
 
     >>> import torch
     >>> import matheron as mt
@@ -63,7 +63,7 @@ class SGD(IterativeSolver):
         monitor: Monitor | None = None,
         noise: Tensor | None = None,
     ) -> Result:
-        """Solve ``(K + N) α = Z``; ``noise`` is the part of ``Z`` that was drawn from ``N(0, N)``, shaped like ``Z``."""
+        """Solve ``(K + N) α = Z``; ``noise`` is the part of ``Z`` drawn from ``N(0, N)``, shaped like ``Z``."""
         extra = {} if noise is None else {"noise": require_targets("noise", noise, System(system))}
         return self._solve(system, Z, guess, generator, progress, checkpoint, monitor, extra)
 

@@ -1,0 +1,90 @@
+"""The command line shared by ``python -m experiments`` and ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.harness import BUDGETS, Experiment, Progress, Record, discover, draw, perform, plain, plan, write
+from matheron.data import DataNotFound
+
+GALLERY = Path("docs/gallery")
+
+
+def main(package: str, arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 2 where an ID is unknown or a data set is missing."""
+    options = parser(package).parse_args(arguments)
+    found = discover(package)
+    if options.id == "list":
+        for experiment in found.values():
+            print(f"{experiment.id:24} {experiment.title}\n{'':24} {'; '.join(experiment.reproduces)}")
+        return 0
+    if options.id != "all" and options.id not in found:
+        print(f"{options.id} is not one of the {package}: {', '.join(found)}", file=sys.stderr)
+        return 2
+    chosen = list(found.values()) if options.id == "all" else [found[options.id]]
+    return max(attempt(experiment, options) for experiment in chosen)
+
+
+def parser(package: str) -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(prog=f"python -m {package}", description=f"Run {package} and draw their pictures.")
+    parser.add_argument("id", help="an ID, `all`, or `list` for the IDs")
+    parser.add_argument("--budget", choices=BUDGETS, default="quick", help="minutes, hours, or the thesis' size")
+    parser.add_argument("--out", type=Path, default=GALLERY, help=f"where ID.json and ID.png land ({GALLERY})")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--dry-run", action="store_true", help="say what would be run, without computing")
+    kind.add_argument("--redraw", action="store_true", help="draw ID.png again from ID.json")
+    return parser
+
+
+def attempt(experiment: Experiment, options: argparse.Namespace) -> int:
+    """One experiment; a missing data set is said and not raised."""
+    try:
+        if options.dry_run:
+            print(json.dumps(plain(plan(experiment, options.budget)), indent=1, ensure_ascii=False))
+            return 0
+        if not options.redraw:
+            record = perform(experiment, options.budget, Progress(visible=sys.stderr.isatty()))
+            path = write(record, options.out)
+            print(summary(record))
+            print(f"wrote {path}")
+        print(f"wrote {draw(experiment, options.out)}")
+    except DataNotFound as error:
+        print(f"{experiment.id}: {error}", file=sys.stderr)
+        return 2
+    except FileNotFoundError as error:
+        if not options.redraw:
+            raise
+        print(f"{experiment.id}: there is no {error.filename} to draw; run it first", file=sys.stderr)
+        return 2
+    return 0
+
+
+def summary(record: Record) -> str:
+    """The table and the claims, as text."""
+    lines = [f"{record['title']} ({record['budget']}, {record['seconds']:.0f} s)", *grid(record["table"])]
+    for claim in record["claims"]:
+        mark = "holds" if claim["holds"] else "DOES NOT HOLD"
+        published = "" if claim["published"] is None else f", published {cell(claim['published'])}"
+        lines.append(f"  {mark}: {claim['name']}: {cell(claim['measured'])} ({claim['requirement']}{published})")
+    return "\n".join(lines)
+
+
+def grid(table: Sequence[Record]) -> list[str]:
+    """Rows under the union of their columns."""
+    columns = list(dict.fromkeys(key for row in table for key in row))
+    cells = [columns, *([cell(row.get(column)) for column in columns] for row in table)]
+    widths = [max(len(row[position]) for row in cells) for position in range(len(columns))]
+    return ["  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells]
+
+
+def cell(value: Any) -> str:
+    """A value in few characters."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

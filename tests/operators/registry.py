@@ -1,0 +1,133 @@
+"""Every operator with its dense twin. A new operator adds one factory here and is held to the whole contract."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from matheron.kernels import RBF, Matern32, Tanimoto
+from matheron.operators import Dense, Diagonal, KernelOperator, Operator, Product, Scaled, Selection, Sum
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator and the matrix it stands for, computed by other means."""
+
+    operator: Operator
+    twin: Tensor
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Sizes and random numbers that a factory draws from."""
+
+    n: int
+    m: int
+    dtype: torch.dtype
+    generator: torch.Generator
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.generator, dtype=torch.float64).to(self.dtype)
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        return torch.randint(high, shape, generator=self.generator)
+
+
+def differences(X: Tensor, Z: Tensor) -> Tensor:
+    return (X.double()[:, None] - Z.double()[None]).square().sum(-1)
+
+
+def rbf(X: Tensor, Z: Tensor) -> Tensor:
+    """``0.7 exp(−‖x − z‖² / (2 · 1.3²))`` from differences."""
+    return (0.7 * torch.exp(-0.5 * differences(X, Z) / 1.3**2)).to(X.dtype)
+
+
+def matern(X: Tensor, Z: Tensor) -> Tensor:
+    root = (3.0 * differences(X, Z)).sqrt()
+    return ((1.0 + root) * torch.exp(-root)).to(X.dtype)
+
+
+def dense(draw: Draw) -> Case:
+    matrix = draw.normal(draw.n, draw.m)
+    return Case(Dense(matrix), matrix)
+
+
+def diagonal(draw: Draw) -> Case:
+    values = draw.normal(draw.n)
+    return Case(Diagonal(values), values.diag())
+
+
+def constant_diagonal(draw: Draw) -> Case:
+    return Case(Diagonal(torch.tensor(0.3, dtype=draw.dtype), size=draw.n), 0.3 * torch.eye(draw.n, dtype=draw.dtype))
+
+
+def selection(draw: Draw) -> Case:
+    index = draw.integers(draw.m, draw.n)
+    return Case(Selection(index, draw.m, dtype=draw.dtype), torch.eye(draw.m, dtype=draw.dtype)[index])
+
+
+def scatter(draw: Draw) -> Case:
+    case = selection(draw)
+    return Case(case.operator.T, case.twin.T)
+
+
+def slice_selection(draw: Draw) -> Case:
+    part = slice(draw.m // 3, None)
+    return Case(Selection(part, draw.m, dtype=draw.dtype), torch.eye(draw.m, dtype=draw.dtype)[part])
+
+
+def total(draw: Draw) -> Case:
+    first, second = dense(draw), dense(draw)
+    return Case(Sum(first.operator, second.operator), first.twin + second.twin)
+
+
+def shifted(draw: Draw) -> Case:
+    case = kernel(draw)
+    return Case(case.operator + Diagonal(0.1), case.twin + 0.1 * torch.eye(draw.n, dtype=draw.dtype))
+
+
+def product(draw: Draw) -> Case:
+    first, second = draw.normal(draw.n, 3), draw.normal(3, draw.m)
+    return Case(Product(Dense(first), Dense(second)), first @ second)
+
+
+def scaled(draw: Draw) -> Case:
+    case = dense(draw)
+    return Case(Scaled(case.operator, -2.5), -2.5 * case.twin)
+
+
+def kernel(draw: Draw) -> Case:
+    X = draw.normal(draw.n, 2)
+    return Case(KernelOperator(RBF(lengthscale=1.3, variance=0.7), X), rbf(X, X))
+
+
+def kernel_between(draw: Draw) -> Case:
+    X, Z = draw.normal(draw.n, 2), draw.normal(draw.m, 2)
+    return Case(KernelOperator(Matern32(), X, Z, memory=0), matern(X, Z))
+
+
+def kernel_sum(draw: Draw) -> Case:
+    X = draw.normal(draw.n, 2)
+    return Case(KernelOperator(RBF(1.3, 0.7) + Matern32(), X, memory=0), rbf(X, X) + matern(X, X))
+
+
+def kernel_rows(draw: Draw) -> Case:
+    X, Z, index = draw.normal(draw.n + 2, 2), draw.normal(draw.m, 2), draw.integers(draw.n + 2, draw.n)
+    return Case(KernelOperator(Matern32(), X, Z).rows(index), matern(X, Z)[index])
+
+
+def tanimoto(draw: Draw) -> Case:
+    X = draw.integers(3, draw.n, 6).to(draw.dtype)
+    shared, united = (f(X[:, None], X[None]).sum(-1) for f in (torch.minimum, torch.maximum))
+    twin = torch.where(united > 0, shared / united, 1.0)
+    return Case(KernelOperator(Tanimoto(), X.to_sparse_csr()), twin)
+
+
+FACTORIES: dict[str, Callable[[Draw], Case]] = {
+    factory.__name__: factory
+    for factory in (
+        *(dense, diagonal, constant_diagonal, selection, scatter, slice_selection, total, shifted, product, scaled),
+        *(kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
+    )
+}
