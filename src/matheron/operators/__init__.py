@@ -5,6 +5,7 @@ from matheron.operators.base import Operator
 from matheron.operators.dense import Dense
 from matheron.operators.diagonal import Diagonal
 from matheron.operators.kernel import KernelOperator
+from matheron.operators.low_rank import LowRankInverse
 from matheron.operators.selection import Selection
 
-__all__ = ["Dense", "Diagonal", "KernelOperator", "Operator", "Product", "Scaled", "Selection", "Sum"]
+__all__ = ["Dense", "Diagonal", "KernelOperator", "LowRankInverse", "Operator", "Product", "Scaled", "Selection", "Sum"]

@@ -1,9 +1,25 @@
 """``(K + N)⁻¹ Z`` for many right-hand sides at once."""
 
+from matheron.solvers.cg import CG
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.cholesky import Cholesky
+from matheron.solvers.preconditioners import Nystrom, PivotedCholesky, Preconditioner, RandomizedSVD
 from matheron.solvers.result import ConvergenceWarning, Result
 from matheron.solvers.sdd import SDD
+from matheron.solvers.sgd import SGD
 from matheron.solvers.sketch_and_project import SketchAndProject
 
-__all__ = ["SDD", "Checkpoint", "Cholesky", "ConvergenceWarning", "Result", "SketchAndProject"]
+__all__ = [
+    "CG",
+    "SDD",
+    "SGD",
+    "Checkpoint",
+    "Cholesky",
+    "ConvergenceWarning",
+    "Nystrom",
+    "PivotedCholesky",
+    "Preconditioner",
+    "RandomizedSVD",
+    "Result",
+    "SketchAndProject",
+]

@@ -25,6 +25,10 @@ Monitor = Callable[[Tensor], Mapping[str, float]]
 """Called with the current solution after each sweep; what it returns joins the trace. Its time is not counted."""
 
 
+LIMIT = 30.0
+"""Right-hand sides have unit norm, and so has the residual of zero; one this large has blown up."""
+
+
 @dataclass
 class Problem:
     """``(K + N) α = z`` with every column of ``z`` scaled to unit norm, in the order the solver walks it."""
@@ -63,6 +67,11 @@ class Iteration(ABC):
     @abstractmethod
     def solution(self) -> Float[Tensor, "n s"]:
         """The current answer."""
+
+    def blown_up(self, gradient: Float[Tensor, "b s"]) -> bool:
+        """Whether the residual of some rows is far beyond that of the zero solution, or not a number."""
+        mean_square = gradient.square().sum(0) * (self.system.n / len(gradient))
+        return not bool((mean_square < LIMIT**2).all())
 
 
 @dataclass(frozen=True)

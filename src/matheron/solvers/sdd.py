@@ -74,14 +74,13 @@ class _Descent(Iteration):
         for rows in windows(self.system.n, self.batch, self.problem.generator):
             lookahead = torch.add(self.alpha, self.velocity, alpha=self.momentum)
             gradient = self.system.rows_product(rows, lookahead) - self.targets[rows]
-            square = gradient.square().sum(0)
-            if not bool((square * (self.system.n / len(gradient)) < LIMIT).all()):
+            if self.blown_up(gradient):
                 return self.restart(*start)
             self.velocity *= self.momentum
             self.velocity[rows] -= self.step * gradient
             self.alpha += self.velocity
             self.average.lerp_(self.alpha, self.chi)
-            squares += square
+            squares += gradient.square().sum(0)
         return squares.sqrt()
 
     def restart(self, alpha: Tensor, average: Tensor) -> Float[Tensor, " s"]:
@@ -90,7 +89,3 @@ class _Descent(Iteration):
         self.step = self.step / 2.0
         self.events.append(f"diverged: step halved to {float(self.step):.3g}")
         return torch.full_like(self.targets[0], torch.inf)
-
-
-LIMIT = 30.0**2
-"""A residual this many times the right-hand side (squared) has blown up: it starts at one."""

@@ -1,0 +1,134 @@
+"""Preconditioners ``P⁻¹ ≈ (K + N)⁻¹`` from a low-rank approximation ``K ≈ B Bᵀ``; each is built as an operator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from matheron.arguments import require_count
+from matheron.operators import LowRankInverse, Operator
+from matheron.solvers.system import System
+
+ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Preconditioner(ABC):
+    """``P⁻¹`` of a given rank."""
+
+    rank: int = 100
+
+    def __post_init__(self) -> None:
+        require_count("rank", self.rank)
+
+    @abstractmethod
+    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
+        """``B`` with ``B Bᵀ ≈ K``, in float64; entries are counted on ``system``."""
+
+    def remainder(self, factor: Float[Tensor, "n r"]) -> float:
+        """What to add to the noise for the part of the spectrum that ``B`` leaves out."""
+        return 0.0
+
+    def build(self, system: System | Operator, generator: torch.Generator) -> LowRankInverse:
+        """``(B Bᵀ + N)⁻¹``."""
+        system = system if isinstance(system, System) else System(system, require_noise=True)
+        with torch.no_grad():
+            return self.invert(self.factor(system, generator), system)
+
+    def invert(self, factor: Float[Tensor, "n r"], system: System) -> LowRankInverse:
+        """From a factor that has been computed: float64, since the two terms cancel at low noise."""
+        return LowRankInverse(factor, system.noise.to(torch.float64) + self.remainder(factor), system.dtype)
+
+
+@dataclass(frozen=True)
+class PivotedCholesky(Preconditioner):
+    """``B`` from ``rank`` steps of Cholesky, each on the row of the largest remaining diagonal; ``n · rank`` entries.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> X = torch.linspace(0, 1, 50)[:, None]
+    >>> system = mt.operators.KernelOperator(mt.kernels.RBF(), X) + mt.operators.Diagonal(0.1)
+    >>> P = PivotedCholesky(rank=5).build(system, torch.Generator().manual_seed(0))
+    >>> torch.linalg.cond(P.dense() @ system.dense()).item() < 1.1
+    True
+    """
+
+    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
+        """Greedy; stops where nothing is left to approximate."""
+        left = system.kernel.diagonal().to(torch.float64).clone()
+        enough = 1e-12 * float(left.max())
+        factor = torch.zeros(system.n, min(self.rank, system.n), dtype=torch.float64, device=system.device)
+        for step in range(factor.shape[1]):
+            pivot = int(left.argmax())
+            if float(left[pivot]) <= enough:
+                return factor[:, :step]
+            row = _rows(system, torch.tensor([pivot], device=system.device))[:, 0]
+            column = (row - factor[:, :step] @ factor[pivot, :step]) / left[pivot].sqrt()
+            factor[:, step] = column
+            left = (left - column.square()).clamp_min(0)
+            left[pivot] = 0
+        return factor
+
+
+@dataclass(frozen=True)
+class Nystrom(Preconditioner):
+    """``B = K_·M L⁻ᵀ`` with ``L Lᵀ = K_MM`` for ``rank`` random rows ``M``; ``n · rank`` entries.
+
+    >>> Nystrom(rank=1000)
+    Nystrom(rank=1000)
+    """
+
+    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
+        """Random rows; a shift relative to the block keeps its factorization possible."""
+        picked = torch.randperm(system.n, generator=generator)[: self.rank].to(system.device)
+        columns = torch.cat([_rows(system, part) for part in picked.split(ROWS_AT_ONCE)], dim=1)
+        return nystrom_factor(columns, columns[picked])
+
+    def remainder(self, factor: Float[Tensor, "n r"]) -> float:
+        """The smallest eigenvalue that was caught stands for all that were not."""
+        return float(torch.linalg.eigvalsh(factor.mT @ factor)[0].clamp_min(0))
+
+
+@dataclass(frozen=True)
+class RandomizedSVD(Preconditioner):
+    """``B = Q V Λ^½`` with ``Q`` an orthonormal basis of ``K R``, ``R`` normal, and ``Qᵀ K Q = V Λ Vᵀ``; two epochs.
+
+    Thesis, section 7.3.4.
+
+    >>> RandomizedSVD(rank=400)
+    RandomizedSVD(rank=400)
+    """
+
+    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
+        """Two passes over the kernel matrix."""
+        test = torch.randn(system.n, min(self.rank, system.n), generator=generator, dtype=system.dtype)
+        everything = slice(0, system.n)
+        basis = torch.linalg.qr(system.kernel_rows(everything, test.to(system.device)).to(torch.float64))[0]
+        small = basis.mT @ system.kernel_rows(everything, basis.to(system.dtype)).to(torch.float64)
+        values, vectors = torch.linalg.eigh(0.5 * (small + small.mT))
+        return basis @ (vectors * values.clamp_min(0).sqrt())
+
+
+def nystrom_factor(columns: Float[Tensor, "n r"], block: Float[Tensor, "r r"]) -> Float[Tensor, "n r"]:
+    """``C L⁻ᵀ`` with ``L Lᵀ = block + shift``: the shift is a rounding error of the trace, or what it takes."""
+    trace = float(block.diagonal().sum())
+    identity = torch.eye(len(block), dtype=block.dtype, device=block.device)
+    for shift in (1e-14, 1e-12, 1e-10, 1e-8, 1e-6):
+        triangle, failed = torch.linalg.cholesky_ex(0.5 * (block + block.mT) + shift * trace * identity)
+        if not int(failed):
+            return torch.linalg.solve_triangular(triangle, columns.mT, upper=False).mT
+    raise ValueError("a block of the kernel matrix is far from positive definite; check the kernel")
+
+
+def _rows(system: System, index: Tensor) -> Float[Tensor, "n r"]:
+    """``K[:, index]`` in float64."""
+    system.entries += len(index) * system.n
+    operator: Any = system.kernel
+    if hasattr(operator, "kernel"):
+        return operator.kernel(operator.X[index], operator.X).mT.to(torch.float64)
+    return operator.rows(index).dense().mT.to(torch.float64)
