@@ -7,7 +7,17 @@ import torch
 from torch import Tensor
 
 from matheron.kernels import RBF, Matern32, Tanimoto
-from matheron.operators import Dense, Diagonal, KernelOperator, Operator, Product, Scaled, Selection, Sum
+from matheron.operators import (
+    Dense,
+    Diagonal,
+    KernelOperator,
+    LowRankInverse,
+    Operator,
+    Product,
+    Scaled,
+    Selection,
+    Sum,
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,12 @@ def scaled(draw: Draw) -> Case:
     return Case(Scaled(case.operator, -2.5), -2.5 * case.twin)
 
 
+def low_rank_inverse(draw: Draw) -> Case:
+    factor, values = draw.normal(draw.n, 2), 0.5 + draw.normal(draw.n).square()
+    matrix = factor.double() @ factor.double().T + values.double().diag()
+    return Case(LowRankInverse(factor, values), torch.linalg.inv(matrix).to(draw.dtype))
+
+
 def kernel(draw: Draw) -> Case:
     X = draw.normal(draw.n, 2)
     return Case(KernelOperator(RBF(lengthscale=1.3, variance=0.7), X), rbf(X, X))
@@ -128,6 +144,6 @@ FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
         *(dense, diagonal, constant_diagonal, selection, scatter, slice_selection, total, shifted, product, scaled),
-        *(kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
+        *(low_rank_inverse, kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
     )
 }
