@@ -1,5 +1,6 @@
 """``(K + N)⁻¹ Z`` for many right-hand sides at once."""
 
+from matheron.solvers.auto import Auto
 from matheron.solvers.cg import CG
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.cholesky import Cholesky
@@ -13,6 +14,7 @@ __all__ = [
     "CG",
     "SDD",
     "SGD",
+    "Auto",
     "Checkpoint",
     "Cholesky",
     "ConvergenceWarning",

@@ -79,7 +79,7 @@ class Cholesky:
         factor, failed = _factor_in_place(_assemble(system, 0.0))
         if not failed:
             return factor, {}
-        shift = self.jitter * float(factor.new_tensor(system.kernel.diagonal().mean()))
+        shift = self.jitter * system.kernel.diagonal().mean().item()
         del factor
         factor, failed = _factor_in_place(_assemble(system, shift))
         if failed:

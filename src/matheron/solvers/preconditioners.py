@@ -61,7 +61,7 @@ class PivotedCholesky(Preconditioner):
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """Greedy; stops where nothing is left to approximate."""
         left = system.kernel.diagonal().to(torch.float64).clone()
-        enough = 1e-12 * float(left.max())
+        enough = 1e-12 * left.max().item()
         factor = torch.zeros(system.n, min(self.rank, system.n), dtype=torch.float64, device=system.device)
         for step in range(factor.shape[1]):
             pivot = int(left.argmax())

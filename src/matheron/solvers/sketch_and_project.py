@@ -25,9 +25,9 @@ class SketchAndProject(IterativeSolver):
     computed once and kept, ``n · rank`` numbers in all. The system is divided by its mean diagonal: the same steps in
     any units.
 
-    ``strength`` is the least strong convexity that the momentum assumes. At very low noise the true one asks for so
-    much momentum that predictions overshoot for dozens of epochs; the floor gives that up for directions which early
-    stopping would leave alone anyway.
+    ``strength`` is the strong convexity ``μ`` that the momentum assumes. The published rule, the noise variance, gives
+    too little momentum at moderate noise and so much at very low noise that predictions overshoot for dozens of
+    epochs; one value did better than it on every set and noise tried.
 
     >>> import torch
     >>> import matheron as mt
@@ -45,7 +45,7 @@ class SketchAndProject(IterativeSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("rank", self.rank)
-        require_between("strength", self.strength, -1e-30, 1.0)
+        require_between("strength", self.strength, 0.0, 1.0)
         if self.block is not None:
             require_count("block", self.block)
 
@@ -63,8 +63,8 @@ class _Projection(Iteration):
         size = min(n, solver.block or max(512, n // 100))
         self.blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
         self.unit = float((self.system.kernel.diagonal() + self.system.noise).mean())
-        strength, ratio = max(float(self.system.noise.mean()) / self.unit, solver.strength), n / size
-        mu = min(strength, 1.0 / ratio)
+        ratio = n / size
+        mu = min(solver.strength, 1.0 / ratio)
         self.beta, self.gamma = 1.0 - math.sqrt(mu / ratio), 1.0 / math.sqrt(mu * ratio)
         self.share = 1.0 / (1.0 + self.gamma * ratio)
         rank = min(solver.rank, size)

@@ -1,0 +1,76 @@
+"""A solver that picks a solver, and says which and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from matheron.arguments import require_between
+from matheron.operators import Dense, KernelOperator, Operator
+from matheron.operators.memory import free_memory, gibibytes
+from matheron.solvers.cg import CG
+from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.cholesky import Cholesky
+from matheron.solvers.iteration import IterativeSolver, Monitor
+from matheron.solvers.result import Result
+from matheron.solvers.sketch_and_project import SketchAndProject
+from matheron.solvers.system import System
+
+EXACT_ROWS = 5_000
+"""Up to here a factorization takes about a second, less than the sweeps it would replace."""
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The quickest solver for the size, the noise and the memory at hand; ``result.solver`` says which and why.
+
+    Exact to ``EXACT_ROWS`` rows, conjugate gradients for operators without cheap rows or without noise,
+    sketch-and-project beyond.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> system = mt.operators.Dense(torch.eye(3)) + mt.operators.Diagonal(1.0)
+    >>> Auto().solve(system, torch.ones(3)).solver
+    'Cholesky(tolerance=0.01, jitter=1e-10), chosen by Auto: 3 rows are few enough to solve exactly'
+    """
+
+    epochs: float = 60.0
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        require_between("epochs", self.epochs, 0.0, 1e9)
+        require_between("tolerance", self.tolerance, 0.0, 1.0)
+
+    def choose(self, system: Operator) -> tuple[Cholesky | IterativeSolver, str]:
+        """The solver, and the reason."""
+        parts = System(system)
+        fits = 8 * parts.n**2 <= 0.5 * free_memory(parts.device)
+        if parts.n <= EXACT_ROWS and fits:
+            return Cholesky(tolerance=self.tolerance), f"{parts.n} rows are few enough to solve exactly"
+        if not isinstance(parts.kernel, KernelOperator | Dense):
+            return CG(self.epochs, self.tolerance), f"{parts.kernel!r} offers whole products only"
+        if not bool((parts.noise > 0).all()):
+            return CG(self.epochs, self.tolerance), "the system has no noise to precondition with"
+        size = gibibytes(parts.n**2 * parts.dtype.itemsize)
+        return SketchAndProject(self.epochs, self.tolerance), f"{parts.n} rows, {size} of kernel matrix"
+
+    def solve(
+        self,
+        system: Operator,
+        Z: Tensor,
+        *,
+        guess: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+        checkpoint: Checkpoint | Path | str | None = None,
+        monitor: Monitor | None = None,
+    ) -> Result:
+        """Solve ``(K + N) α = Z`` with what :meth:`choose` picks."""
+        solver, reason = self.choose(system)
+        result = solver.solve(
+            system, Z, guess=guess, generator=generator, progress=progress, checkpoint=checkpoint, monitor=monitor
+        )
+        return replace(result, solver=f"{result.solver}, chosen by Auto: {reason}")
