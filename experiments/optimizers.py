@@ -51,31 +51,34 @@ class Optimizer(ABC):
 
 
 class AdaGrad(Optimizer):
-    """``−step g / √Σg²``."""
+    """The sum of all squared gradients."""
 
     published = 10.0
 
     def move(self, gradient: Tensor) -> Tensor:
+        """``−step g / √Σg²``."""
         self.second += gradient.square()
         return -self.step * gradient / (self.second.sqrt() + 1e-7)
 
 
 class RMSprop(Optimizer):
-    """``−step g / √v``, with ``v`` the running mean of ``g²``."""
+    """Their running mean."""
 
     published = 0.05
 
     def move(self, gradient: Tensor) -> Tensor:
+        """``−step g / √v``."""
         self.second.lerp_(gradient.square(), 0.1)
         return -self.step * gradient / (self.second.sqrt() + 1e-7)
 
 
 class Adam(Optimizer):
-    """``−step m / √v``, with running means of ``g`` and ``g²`` that are corrected for their start at zero."""
+    """Running means of gradients and of their squares, corrected for their start at zero."""
 
     published = 0.05
 
     def move(self, gradient: Tensor) -> Tensor:
+        """``−step m / √v``."""
         self.count += 1
         self.first.lerp_(gradient, 0.1)
         self.second.lerp_(gradient.square(), 0.001)
@@ -84,14 +87,16 @@ class Adam(Optimizer):
 
 
 class Nesterov(Optimizer):
-    """``v ← ρ v − β g(α + ρ v)``."""
+    """Momentum, with the gradient at where it leads."""
 
     published = 50.0
 
     def ahead(self, alpha: Tensor) -> Tensor:
+        """``α + ρ v``."""
         return alpha + 0.9 * self.first
 
     def move(self, gradient: Tensor) -> Tensor:
+        """``v ← ρ v − β g(α + ρ v)``."""
         self.first = 0.9 * self.first - self.step / len(gradient) * gradient
         return self.first
 

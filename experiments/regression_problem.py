@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 import matheron as mt
+from experiments import style
 from matheron.data import Split, load, published_hyperparameters
 
 SPLIT = 0
 MEASURES = ("K-norm²", "K²-norm²", "test RMSE")
-LABELS = {"K-norm²": r"$\|\alpha-\alpha_\star\|_K^2$", "K²-norm²": r"$\|\alpha-\alpha_\star\|_{K^2}^2$"}
+TITLES = {
+    "K-norm²": r"K-norm,  $\|\alpha-\alpha_\star\|_K^2$",
+    "K²-norm²": r"K²-norm,  $\|\alpha-\alpha_\star\|_{K^2}^2$",
+    "test RMSE": "Test RMSE",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +148,11 @@ def share(left: Sequence[float], right: Sequence[float]) -> float:
     return sum(a <= b for a, b in zip(left, right, strict=True)) / len(left)
 
 
-def prepare(axes: Sequence[Axes], problem: dict[str, float], *, xlabel: str = "iteration") -> None:
+def prepare(axes: Sequence[Axes], problem: Mapping[str, Any], *, xlabel: str = "iteration") -> None:
     """Titles and scales of one panel per measure; a line where the exact solution stands."""
     for ax, measure in zip(axes, MEASURES, strict=True):
-        ax.set(title=LABELS.get(measure, measure), xscale="log", yscale="log", xlabel=xlabel)
-    axes[-1].axhline(problem["exact test RMSE"], color="#777777", linewidth=1.0, linestyle="--", label="exact")
+        ax.set(title=TITLES[measure], xscale="log", yscale="log", xlabel=xlabel)
+    rmse = axes[-1]
+    rmse.axhline(problem["exact test RMSE"], color=style.GRAY, linewidth=1.0, linestyle="--", label="exact")
+    rmse.set_yticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
+    rmse.yaxis.set_minor_formatter(NullFormatter())
