@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments import style
 from experiments.claims import at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.regression_problem import MEASURES, Recorder, prepare, regression_problem, share
+from experiments.regression_problem import MEASURES, Recorder, checkpoints, prepare, regression_problem, share
 
 AVERAGES = ("no averaging", "arithmetic averaging", "geometric averaging")
 WITH, WITHOUT = "momentum", "no momentum"
@@ -37,7 +37,9 @@ class Config:
 def run(config: Config, progress: Progress) -> Report:
     problem = regression_problem("pol", rows=config.rows, seed=config.seed)
     K, y, n = problem.K.float(), problem.split.y_train[:, None], problem.rows
-    record = Recorder(problem, config.iterations)
+    # Evenly spread ones too, so that the tail is seen.
+    evenly = range(config.iterations // 60, config.iterations + 1, config.iterations // 60)
+    record = Recorder(problem, sorted({*checkpoints(config.iterations), *evenly}))
     generator = torch.Generator().manual_seed(config.seed)
     momentum = torch.tensor([config.momentum, 0.0])  # one column each, on the same coordinates
     alpha = torch.zeros(n, 2)
@@ -107,14 +109,20 @@ def draw(record: Record) -> Figure:
     curves = record["curves"]
     figure, axes = style.panels(3, width=4.4, height=4.0)
     prepare(axes, curves)
-    for name, look in ((WITH, "-"), (WITHOUT, ":")):
-        for average, color in zip(AVERAGES, (style.ORANGE, style.GREEN, style.BLUE), strict=True):
+    for ax in axes[:2]:
+        ax.set_xscale("linear")
+    # The arithmetic average is the iterate until it begins: drawn from there on, over a thinner line of the iterates.
+    begin = next(i for i, t in enumerate(curves["iterations"]) if t > curves["averaging begins"])
+    looks = zip(AVERAGES, (style.ORANGE, style.GREEN, style.BLUE), (1.4, 2.6, 1.8), (0, begin - 1, 0), strict=True)
+    for average, color, width, first in looks:
+        for name, dash in ((WITH, "-"), (WITHOUT, ":")):
             for ax, measure in zip(axes, MEASURES, strict=True):
                 ax.plot(
-                    curves["iterations"],
-                    curves[name][average][measure],
+                    curves["iterations"][first:],
+                    curves[name][average][measure][first:],
                     color=color,
-                    linestyle=look,
+                    linestyle=dash,
+                    linewidth=width,
                     label=f"{average}, {name}",
                 )
     handles, labels = axes[-1].get_legend_handles_labels()

@@ -18,7 +18,14 @@ from torch import Tensor
 from experiments import style
 from experiments.claims import Claim, at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.regression_problem import MEASURES, Recorder, RegressionProblem, prepare, regression_problem
+from experiments.regression_problem import (
+    MEASURES,
+    Recorder,
+    RegressionProblem,
+    checkpoints,
+    prepare,
+    regression_problem,
+)
 
 FEATURES, COORDINATES, PARTIAL = METHODS = ("random features", "random coordinates", "coordinates of Kα only")
 
@@ -66,7 +73,7 @@ def estimators(
 def run(config: Config, progress: Progress) -> Report:
     problem = regression_problem("pol", rows=config.rows, seed=config.seed)
     n = problem.rows
-    record = Recorder(problem, config.iterations)
+    record = Recorder(problem, checkpoints(config.iterations))
     generator = torch.Generator().manual_seed(config.seed)
     steps = {
         FEATURES: config.feature_steps,

@@ -7,8 +7,8 @@ With ``z = f + ε``, a prior sample and a draw of the noise, both objectives of 
     L′:  n k_j (k_jᵀ α − f_j)       + σ² Φ Φᵀ (α − ε/σ²)
 
 Over the datum ``j`` the variance is a sum over all data, ``n Σ_j ‖k_j‖² r_j² − ‖K r‖²``, no estimate. That of the
-random features is averaged over a few draws of them. Each objective is measured along its own path, at the average that the
-solver returns. The kernel is an RBF with the lengthscales, variance and noise that are published for the Matérn-3/2.
+random features is averaged over a few draws of them. Each objective is measured along its own path, at the average
+that the solver returns. The kernel is an RBF with the lengthscales, variance and noise published for the Matérn-3/2.
 """
 
 from __future__ import annotations
@@ -123,8 +123,9 @@ def path(objective: str, samples: Samples, config: Config, generator: torch.Gene
             monitor=monitor,
         )
     start = {"epochs": 0.0} | variances(torch.zeros_like(samples.prior))
-    keep = ("epochs", "estimate", "fit", "features", "total")
-    return [start] + [{key: row[key] for key in keep} for row in result.trace if "total" in row]
+    keep = ("epochs", "fit", "features", "total")
+    end = {"epochs": result.epochs} | variances(result.solution.double())
+    return [start, *({key: row[key] for key in keep} for row in result.trace if "total" in row), end]
 
 
 def run(config: Config, progress: Progress) -> Report:
@@ -207,7 +208,7 @@ def draw(record: Record) -> Figure:
     left.plot([], [], color=style.GRAY, linewidth=1.0, linestyle="--", label="at the optimum")
     right.set(title="Its two sources", xlabel="epochs", yscale="log")
     left.legend()
-    right.legend()
+    right.legend(loc="upper right", bbox_to_anchor=(1.0, 0.85))
     return figure
 
 

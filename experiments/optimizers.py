@@ -16,7 +16,7 @@ from torch import Tensor
 from experiments import style
 from experiments.claims import at_most, within
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.regression_problem import MEASURES, Recorder, prepare, regression_problem
+from experiments.regression_problem import MEASURES, Recorder, checkpoints, prepare, regression_problem
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ RULES = (AdaGrad, RMSprop, Adam, Nesterov)
 def run(config: Config, progress: Progress) -> Report:
     problem = regression_problem("pol", rows=config.rows, seed=config.seed)
     K, y, n = problem.K.float(), problem.split.y_train[:, None], problem.rows
-    record = Recorder(problem, config.iterations)
+    record = Recorder(problem, checkpoints(config.iterations))
     for rule in RULES:
         generator = torch.Generator().manual_seed(config.seed)
         alpha = torch.zeros(n, len(config.steps))

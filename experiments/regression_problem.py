@@ -111,10 +111,9 @@ class Recorder:
     A method may hold one column per step size; every column has a curve of its own.
     """
 
-    def __init__(self, problem: RegressionProblem, steps: int) -> None:
-        self.problem, self.steps = problem, steps
-        self.iterations = checkpoints(steps)
-        self._wanted = set(self.iterations)
+    def __init__(self, problem: RegressionProblem, iterations: Sequence[int]) -> None:
+        self.problem, self.iterations = problem, list(iterations)
+        self._wanted = set(iterations)
         self.curves: dict[str, dict[str, list[list[float]]]] = {}
 
     def __call__(self, method: str, iteration: int, weights: Tensor) -> None:

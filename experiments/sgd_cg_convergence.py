@@ -196,8 +196,10 @@ def draw(record: Record) -> Figure:
                     label=f"exact, {noise}",
                 )
         ax.set(xscale="log", yscale="log", xlabel=clock)
+        if measure == "test RMSE":  # less than a decade; what leaves the panel is beyond any use
+            ax.set(yscale="linear", ylim=(None, min(1.5, ax.get_ylim()[1])))
         if place < len(panels):
-            ax.set_title(f"{measure}, by {clock}" if clock == "seconds" else measure)
+            ax.set_title(measure[0].upper() + measure[1:] + (", by time" if clock == "seconds" else ""))
         if place % len(panels) == 0:
             ax.set_ylabel(data, fontweight="bold")
     handles, labels = axes[0].get_legend_handles_labels()
