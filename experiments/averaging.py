@@ -111,6 +111,7 @@ def draw(record: Record) -> Figure:
     prepare(axes, curves)
     for ax in axes[:2]:
         ax.set_xscale("linear")
+        ax.locator_params(axis="x", nbins=4)
     # The arithmetic average is the iterate until it begins: drawn from there on, over a thinner line of the iterates.
     begin = next(i for i, t in enumerate(curves["iterations"]) if t > curves["averaging begins"])
     looks = zip(AVERAGES, (style.ORANGE, style.GREEN, style.BLUE), (1.4, 2.6, 1.8), (0, begin - 1, 0), strict=True)
