@@ -50,7 +50,7 @@ class SDD(IterativeSolver):
 
 
 class _Descent(Iteration):
-    state = ("alpha", "velocity", "average", "step")
+    state = ("alpha", "velocity", "average", "step", "safe_alpha", "safe_average", "least")
 
     def __init__(self, solver: SDD, problem: Problem) -> None:
         super().__init__(problem)
@@ -61,6 +61,9 @@ class _Descent(Iteration):
         self.alpha = problem.guess.clone()
         self.velocity = torch.zeros_like(self.alpha)
         self.average = self.alpha.clone()
+        # Where a restart goes back to: the start of the last sweep could be on its way up already.
+        self.safe_alpha, self.safe_average = self.alpha.clone(), self.average.clone()
+        self.least = torch.full_like(self.step, torch.inf)
 
     @property
     def solution(self) -> Float[Tensor, "n s"]:
@@ -75,17 +78,21 @@ class _Descent(Iteration):
             lookahead = torch.add(self.alpha, self.velocity, alpha=self.momentum)
             gradient = self.system.rows_product(rows, lookahead) - self.targets[rows]
             if self.blown_up(gradient):
-                return self.restart(*start)
+                return self.restart()
             self.velocity *= self.momentum
             self.velocity[rows] -= self.step * gradient
             self.alpha += self.velocity
             self.average.lerp_(self.alpha, self.chi)
             squares += gradient.square().sum(0)
+        if squares.max() < self.least:
+            self.least = squares.max()
+            self.safe_alpha, self.safe_average = start
         return squares.sqrt()
 
-    def restart(self, alpha: Tensor, average: Tensor) -> Float[Tensor, " s"]:
-        """Back to the start of the sweep, with half the step."""
-        self.alpha, self.average, self.velocity = alpha, average, torch.zeros_like(alpha)
+    def restart(self) -> Float[Tensor, " s"]:
+        """Back to the start of the best sweep, with half the step."""
+        self.alpha, self.average = self.safe_alpha.clone(), self.safe_average.clone()
+        self.velocity = torch.zeros_like(self.alpha)
         self.step = self.step / 2.0
         self.events.append(f"diverged: step halved to {float(self.step):.3g}")
         return torch.full_like(self.targets[0], torch.inf)

@@ -73,7 +73,7 @@ class SGD(IterativeSolver):
 
 
 class _PrimalDescent(Iteration):
-    state = ("alpha", "velocity", "average", "step")
+    state = ("alpha", "velocity", "average", "step", "safe_alpha", "safe_average", "least")
 
     def __init__(self, solver: SGD, problem: Problem) -> None:
         super().__init__(problem)
@@ -88,6 +88,9 @@ class _PrimalDescent(Iteration):
         self.alpha = problem.guess.clone()
         self.velocity = torch.zeros_like(self.alpha)
         self.average = self.alpha.clone()
+        # Where a restart goes back to: the start of the last sweep could be on its way up already.
+        self.safe_alpha, self.safe_average = self.alpha.clone(), self.average.clone()
+        self.least = torch.full_like(self.step, torch.inf)
 
     def curvature(self) -> Float[Tensor, ""]:
         """``λ_max((n/r) K_·I K_I·)`` over three random windows, by power iteration on their rows."""
@@ -114,7 +117,7 @@ class _PrimalDescent(Iteration):
             lookahead = torch.add(self.alpha, self.velocity, alpha=self.momentum)
             error = self.system.kernel_rows(rows, lookahead) - self.fit_targets[rows]
             if self.blown_up(error):
-                return self.restart(*start)
+                return self.restart()
             gradient = self.system.kernel_columns(rows, error) * (self.system.n / len(error))
             gradient += self.regularizer(lookahead - self.center)
             self.velocity = self.momentum * self.velocity - self.step * gradient
@@ -122,6 +125,9 @@ class _PrimalDescent(Iteration):
             self.average.lerp_(self.alpha, self.chi)
             dual = error + self.system.noise[rows, None] * (lookahead - self.center)[rows]
             squares += dual.square().sum(0)
+        if squares.max() < self.least:
+            self.least = squares.max()
+            self.safe_alpha, self.safe_average = start
         return squares.sqrt()
 
     def regularizer(self, alpha: Float[Tensor, "n s"]) -> Float[Tensor, "n s"]:
@@ -132,9 +138,10 @@ class _PrimalDescent(Iteration):
         )(X)
         return features @ (features.mT @ (self.system.noise[:, None] * alpha))
 
-    def restart(self, alpha: Tensor, average: Tensor) -> Float[Tensor, " s"]:
-        """Back to the start of the sweep, with half the step."""
-        self.alpha, self.average, self.velocity = alpha, average, torch.zeros_like(alpha)
+    def restart(self) -> Float[Tensor, " s"]:
+        """Back to the start of the best sweep, with half the step."""
+        self.alpha, self.average = self.safe_alpha.clone(), self.safe_average.clone()
+        self.velocity = torch.zeros_like(self.alpha)
         self.step = self.step / 2.0
         self.events.append(f"diverged: step halved to {float(self.step):.3g}")
         return torch.full_like(self.targets[0], torch.inf)
