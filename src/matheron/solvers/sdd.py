@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.arguments import require_between, require_count
+from matheron.solvers.descent import Descent
 from matheron.solvers.iteration import Iteration, IterativeSolver, Problem
 from matheron.solvers.spectrum import largest_block_eigenvalue
 from matheron.solvers.windows import windows
@@ -46,53 +47,28 @@ class SDD(IterativeSolver):
 
     def start(self, problem: Problem) -> Iteration:
         """Measure the step."""
-        return _Descent(self, problem)
+        return _DualDescent(self, problem)
 
 
-class _Descent(Iteration):
-    state = ("alpha", "velocity", "average", "step", "safe_alpha", "safe_average", "least")
-
+class _DualDescent(Descent):
     def __init__(self, solver: SDD, problem: Problem) -> None:
-        super().__init__(problem)
-        self.batch, self.momentum = min(solver.batch, self.system.n), solver.momentum
-        self.chi = min(1.0, solver.averaging * self.batch / (problem.epochs * self.system.n))
-        largest = problem.once("largest", lambda: largest_block_eigenvalue(self.system, self.batch, problem.generator))
-        self.step = solver.step / largest
-        self.alpha = problem.guess.clone()
-        self.velocity = torch.zeros_like(self.alpha)
-        self.average = self.alpha.clone()
-        # Where a restart goes back to: the start of the last sweep could be on its way up already.
-        self.safe_alpha, self.safe_average = self.alpha.clone(), self.average.clone()
-        self.least = torch.full_like(self.step, torch.inf)
-
-    @property
-    def solution(self) -> Float[Tensor, "n s"]:
-        """``ᾱ``."""
-        return self.average
+        system, self.batch = problem.system, min(solver.batch, problem.system.n)
+        largest = problem.once("largest", lambda: largest_block_eigenvalue(system, self.batch, problem.generator))
+        # Momentum carries a coordinate on for 1 / (1 − ρ) steps before it is seen again.
+        alone = (system.kernel.diagonal() + system.noise).max() / (1.0 - solver.momentum)
+        step = torch.minimum(solver.step / largest, 1.3 / alone)
+        super().__init__(problem, step, solver.momentum, solver.averaging * self.batch / (problem.epochs * system.n))
 
     def advance(self) -> Float[Tensor, " s"]:
         """One sweep over all coordinates."""
         start = self.alpha.clone(), self.average.clone()
         squares = torch.zeros_like(self.targets[0])
         for rows in windows(self.system.n, self.batch, self.problem.generator):
-            lookahead = torch.add(self.alpha, self.velocity, alpha=self.momentum)
-            gradient = self.system.rows_product(rows, lookahead) - self.targets[rows]
+            gradient = self.system.rows_product(rows, self.lookahead()) - self.targets[rows]
             if self.blown_up(gradient):
                 return self.restart()
             self.velocity *= self.momentum
             self.velocity[rows] -= self.step * gradient
-            self.alpha += self.velocity
-            self.average.lerp_(self.alpha, self.chi)
+            self.move()
             squares += gradient.square().sum(0)
-        if squares.max() < self.least:
-            self.least = squares.max()
-            self.safe_alpha, self.safe_average = start
-        return squares.sqrt()
-
-    def restart(self) -> Float[Tensor, " s"]:
-        """Back to the start of the best sweep, with half the step."""
-        self.alpha, self.average = self.safe_alpha.clone(), self.safe_average.clone()
-        self.velocity = torch.zeros_like(self.alpha)
-        self.step = self.step / 2.0
-        self.events.append(f"diverged: step halved to {float(self.step):.3g}")
-        return torch.full_like(self.targets[0], torch.inf)
+        return self.remember(start, squares)

@@ -12,6 +12,7 @@ from torch import Tensor
 from matheron.arguments import require_between, require_count
 from matheron.operators import Operator
 from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.descent import Descent
 from matheron.solvers.iteration import Iteration, IterativeSolver, Monitor, Problem, require_targets
 from matheron.solvers.result import Result
 from matheron.solvers.system import System
@@ -72,63 +73,32 @@ class SGD(IterativeSolver):
         return _PrimalDescent(self, problem)
 
 
-class _PrimalDescent(Iteration):
-    state = ("alpha", "velocity", "average", "step", "safe_alpha", "safe_average", "least")
-
+class _PrimalDescent(Descent):
     def __init__(self, solver: SGD, problem: Problem) -> None:
-        super().__init__(problem)
-        self.operator = self.system.kernel_operator("SGD")
-        n = self.system.n
-        self.batch, self.momentum, self.num_features = min(solver.batch, n), solver.momentum, solver.features
-        steps = problem.epochs * n / (2 * self.batch)
-        self.chi = min(1.0, solver.averaging / steps)
+        self.operator = problem.system.kernel_operator("SGD")
+        self.batch, self.num_features = min(solver.batch, problem.system.n), solver.features
+        curvature = problem.once("curvature", lambda: _curvature(problem, self.batch))
+        steps = problem.epochs * problem.system.n / (2 * self.batch)
+        super().__init__(problem, solver.step / curvature, solver.momentum, solver.averaging / steps)
         noise = problem.extra.get("noise", torch.zeros_like(self.targets))
         self.fit_targets, self.center = self.targets - noise, noise / self.system.noise[:, None]
-        self.step = solver.step / problem.once("curvature", self.curvature)
-        self.alpha = problem.guess.clone()
-        self.velocity = torch.zeros_like(self.alpha)
-        self.average = self.alpha.clone()
-        # Where a restart goes back to: the start of the last sweep could be on its way up already.
-        self.safe_alpha, self.safe_average = self.alpha.clone(), self.average.clone()
-        self.least = torch.full_like(self.step, torch.inf)
-
-    def curvature(self) -> Float[Tensor, ""]:
-        """``λ_max((n/r) K_·I K_I·)`` over three random windows, by power iteration on their rows."""
-        n, largest = self.system.n, torch.zeros((), dtype=self.system.dtype, device=self.system.device)
-        for _ in range(3):
-            start = int(torch.randint(n - self.batch + 1, (), generator=self.problem.generator))
-            rows = slice(start, start + self.batch)
-            vector = torch.ones(self.batch, 1, dtype=self.system.dtype, device=self.system.device)
-            for _ in range(4):
-                vector = self.system.kernel_rows(rows, self.system.kernel_columns(rows, vector / vector.norm()))
-            largest = torch.maximum(largest, vector.norm() * (n / self.batch))
-        return largest
-
-    @property
-    def solution(self) -> Float[Tensor, "n s"]:
-        """``ᾱ``."""
-        return self.average
 
     def advance(self) -> Float[Tensor, " s"]:
         """One sweep of minibatches; each costs its rows twice."""
         start = self.alpha.clone(), self.average.clone()
         squares = torch.zeros_like(self.targets[0])
         for rows in windows(self.system.n, self.batch, self.problem.generator):
-            lookahead = torch.add(self.alpha, self.velocity, alpha=self.momentum)
+            lookahead = self.lookahead()
             error = self.system.kernel_rows(rows, lookahead) - self.fit_targets[rows]
             if self.blown_up(error):
                 return self.restart()
             gradient = self.system.kernel_columns(rows, error) * (self.system.n / len(error))
             gradient += self.regularizer(lookahead - self.center)
             self.velocity = self.momentum * self.velocity - self.step * gradient
-            self.alpha += self.velocity
-            self.average.lerp_(self.alpha, self.chi)
+            self.move()
             dual = error + self.system.noise[rows, None] * (lookahead - self.center)[rows]
             squares += dual.square().sum(0)
-        if squares.max() < self.least:
-            self.least = squares.max()
-            self.safe_alpha, self.safe_average = start
-        return squares.sqrt()
+        return self.remember(start, squares)
 
     def regularizer(self, alpha: Float[Tensor, "n s"]) -> Float[Tensor, "n s"]:
         """``σ² Φ_s Φ_sᵀ α`` with features drawn anew: unbiased for ``σ² K α``."""
@@ -138,10 +108,16 @@ class _PrimalDescent(Iteration):
         )(X)
         return features @ (features.mT @ (self.system.noise[:, None] * alpha))
 
-    def restart(self) -> Float[Tensor, " s"]:
-        """Back to the start of the best sweep, with half the step."""
-        self.alpha, self.average = self.safe_alpha.clone(), self.safe_average.clone()
-        self.velocity = torch.zeros_like(self.alpha)
-        self.step = self.step / 2.0
-        self.events.append(f"diverged: step halved to {float(self.step):.3g}")
-        return torch.full_like(self.targets[0], torch.inf)
+
+def _curvature(problem: Problem, batch: int) -> Float[Tensor, ""]:
+    """``λ_max((n/r) K_·I K_I·)`` over three random windows, by power iteration on their rows."""
+    system = problem.system
+    largest = torch.zeros((), dtype=system.dtype, device=system.device)
+    for _ in range(3):
+        start = int(torch.randint(system.n - batch + 1, (), generator=problem.generator))
+        rows = slice(start, start + batch)
+        vector = torch.ones(batch, 1, dtype=system.dtype, device=system.device)
+        for _ in range(4):
+            vector = system.kernel_rows(rows, system.kernel_columns(rows, vector / vector.norm()))
+        largest = torch.maximum(largest, vector.norm() * (system.n / batch))
+    return largest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 
@@ -13,8 +14,17 @@ def windows(n: int, size: int, generator: torch.Generator) -> Iterator[slice]:
     Gathering random rows of a matrix in memory costs ten times the product itself, a window is a view. The offset
     makes the blocks new in every sweep.
     """
-    first = int(torch.randint(min(size, n), (), generator=generator))
-    edges = [0, *range(first, n, size), n] if first else [*range(0, n, size), n]
-    order = torch.randperm(len(edges) - 1, generator=generator).tolist()
-    for place in order:
-        yield slice(edges[place], edges[place + 1])
+    blocks = partition(n, size, int(torch.randint(min(size, n), (), generator=generator)))
+    for place in torch.randperm(len(blocks), generator=generator).tolist():
+        yield blocks[place]
+
+
+def partition(n: int, size: int, offset: int) -> list[slice]:
+    """``n`` rows cut at ``offset, offset + size, …``; the first and the last block may be shorter.
+
+    >>> partition(10, 4, 2)
+    [slice(0, 2, None), slice(2, 6, None), slice(6, 10, None)]
+    """
+    cuts = [*range(offset, n, size), n]
+    edges = [0, *cuts] if cuts[0] > 0 else cuts
+    return [slice(first, last) for first, last in pairwise(edges)]
