@@ -22,7 +22,7 @@ from matheron.solvers.result import Result
 from matheron.solvers.system import System
 
 Monitor = Callable[[Tensor], Mapping[str, float]]
-"""Called with the current solution after each sweep; what it returns joins the trace. Its time is not counted."""
+"""Called with the current solution, shaped like ``Z``, after each sweep; what it returns joins the trace. Its time is not counted."""
 
 
 LIMIT = 30.0
@@ -128,7 +128,8 @@ class IterativeSolver(ABC):
             )
         with torch.no_grad():
             run = _Run(self, system, targets, start_from, generator, Checkpoint.of(checkpoint), extra)
-            result = run.finish(progress, monitor)
+            like_Z = None if monitor is None else lambda solution: monitor(solution.reshape(Z.shape))
+            result = run.finish(progress, like_Z)
         return replace(result, solution=result.solution.reshape(Z.shape)).warn()
 
 
