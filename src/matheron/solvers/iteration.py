@@ -22,7 +22,7 @@ from matheron.solvers.result import Result
 from matheron.solvers.system import System
 
 Monitor = Callable[[Tensor], Mapping[str, float]]
-"""Called with the current solution, shaped like ``Z``, after each sweep; what it returns joins the trace. Its time is not counted."""
+"""Called with the current solution, shaped like ``Z``, after each sweep; what it returns joins the trace, untimed."""
 
 
 LIMIT = 30.0
