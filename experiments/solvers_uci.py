@@ -217,11 +217,13 @@ def draw(record: Record) -> Figure:
             if floor is not None:
                 ax.axhspan(floor, floor + CLOSE, color=style.LIGHT, zorder=0)
                 ax.axhline(floor, color=style.INK, linewidth=1.0, linestyle="--", label="exact")
-            ax.set(xscale="log", yscale="log", title=f"{name}, {noise} noise")
-            if row == 1:
+            ax.set(xscale="log", yscale="log")
+            if row == 0:
+                ax.set_title(name)
+            else:
                 ax.set_xlabel("epochs")
             if column == 0:
-                ax.set_ylabel("test RMSE")
+                ax.set_ylabel(f"test RMSE, {noise} noise")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
     return figure
