@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from matheron.kernels.evaluator import Evaluator, Scratch
+from matheron.kernels.fused import FusedTile
 from matheron.kernels.lengthscale import LengthscaleKernel
 from matheron.kernels.positive import Positive
 
@@ -55,6 +57,9 @@ def safe_sqrt(squared: Tensor) -> Tensor:
 class Stationary(LengthscaleKernel):
     """``σ² κ(r²)`` with one lengthscale for all inputs or one for each."""
 
+    fused_correlation: ClassVar[Any] = None
+    """``κ`` of ``stretch · r²`` as one expression, for :class:`FusedTile`; a plain function."""
+
     @abstractmethod
     def correlation(self, squared: Tensor) -> Tensor:
         """``κ(r²)``, differentiable."""
@@ -95,6 +100,10 @@ class StationaryEvaluator(Evaluator):
             left_inputs = right_inputs if x is z else stretch * kernel.scaled(x)
             self.left, self.right = embed(left_inputs, right_inputs, right_inputs.mean(0))
             self.variance = kernel.variance.item()
+            self.fused: FusedTile | None = None
+            x32, z32 = -0.5 * self.left[:, :-2], self.right[:, :-2]
+            if kernel.fused_correlation is not None and FusedTile.worthwhile(x32, z32, x.dtype):
+                self.fused = FusedTile(kernel.fused_correlation, *(c.float().mT.contiguous() for c in (x32, z32)))
         self.kernel: Stationary = kernel
         self.squared = Scratch(torch.float64, x.device)
         self.spare = Scratch(x.dtype, x.device)
@@ -102,11 +111,19 @@ class StationaryEvaluator(Evaluator):
     def gather(self, index: Tensor) -> Evaluator:
         """The evaluator whose rows are ``x[index]``; the other side is shared."""
         part = object.__new__(StationaryEvaluator)
-        part.__dict__.update(self.__dict__, left=self.left[index])
+        fused = None if self.fused is None else self.fused.gather(index)
+        part.__dict__.update(self.__dict__, left=self.left[index], fused=fused)
         return part
 
     def fill(self, rows: slice, columns: slice, out: Float[Tensor, "r c"]) -> None:
         """Distances, correlation, variance."""
+        if self.fused is None or not self.fused.fill(rows, columns, out):
+            self.fill_in_passes(rows, columns, out)
+        if self.variance != 1.0:
+            out.mul_(self.variance)
+
+    def fill_in_passes(self, rows: slice, columns: slice, out: Float[Tensor, "r c"]) -> None:
+        """The correlation, from distances in float64."""
         double = out.dtype == torch.float64 and out.is_contiguous()
         squared = out if double else self.squared.like(out)
         torch.mm(self.left[rows], self.right[columns].mT, out=squared)
@@ -114,8 +131,6 @@ class StationaryEvaluator(Evaluator):
             out.copy_(squared)
         out.clamp_min_(torch.finfo(out.dtype).tiny)
         self.kernel.fill_correlation(out, self.spare.like(out))
-        if self.variance != 1.0:
-            out.mul_(self.variance)
 
 
 class SquaredExponential(Stationary):
@@ -132,6 +147,11 @@ class SquaredExponential(Stationary):
     def fill_correlation(self, out: Tensor, scratch: Tensor) -> None:
         """``2^(−s)``."""
         out.neg_().exp2_()
+
+    @staticmethod
+    def fused_correlation(stretched: Tensor) -> Tensor:
+        """``2^(−s)``."""
+        return torch.exp2(-stretched)
 
 
 class RBF(SquaredExponential):
@@ -166,6 +186,11 @@ class Matern12(Stationary):
         fill_root(out, scratch)
         out.neg_().exp2_()
 
+    @staticmethod
+    def fused_correlation(stretched: Tensor) -> Tensor:
+        """``2^(−√s)``."""
+        return torch.exp2(-stretched.sqrt())
+
 
 class Matern32(Stationary):
     """``σ² (1 + √3 r) exp(−√3 r)``: once differentiable paths.
@@ -191,6 +216,12 @@ class Matern32(Stationary):
         fill_root(out, scratch)
         torch.neg(out, out=scratch).exp2_()
         torch.addcmul(scratch, out, scratch, value=1.0 / LOG2E, out=out)
+
+    @staticmethod
+    def fused_correlation(stretched: Tensor) -> Tensor:
+        """``(1 + t) 2^(−√s)`` with ``t = √s / log₂e``."""
+        root = stretched.sqrt()
+        return (1.0 + root * (1.0 / LOG2E)) * torch.exp2(-root)
 
 
 class Matern52(Stationary):
@@ -219,6 +250,13 @@ class Matern52(Stationary):
         out.mul_(1.0 / LOG2E)
         torch.addcmul(out, out, out, value=1.0 / 3.0, out=out)
         torch.addcmul(scratch, out, scratch, out=out)
+
+    @staticmethod
+    def fused_correlation(stretched: Tensor) -> Tensor:
+        """``(1 + t + t²/3) 2^(−√s)`` with ``t = √s / log₂e``."""
+        root = stretched.sqrt()
+        t = root * (1.0 / LOG2E)
+        return (1.0 + t + t * t * (1.0 / 3.0)) * torch.exp2(-root)
 
 
 class RationalQuadratic(Stationary):
