@@ -201,6 +201,7 @@ def large_memory(config: Config, progress: Progress, table: list[Record]) -> flo
     progress.note(f"{config.large_rows:,} of {config.large:,} rows")
     arguments = {"n": config.large, "d": config.large_d, "columns": 1, "rows": config.large_rows, "memory": None}
     peer = Peer("benchmarks.kernel_matmul:matheron", arguments, memory=LIMIT)
+    peer.run()  # compiles, where there is a compiler
     seconds = peer.run()
     peer.close()
     extra = peer.peak - peer.ready["resident"] if peer.peak is not None else math.nan
