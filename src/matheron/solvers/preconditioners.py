@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from matheron.arguments import require_count
-from matheron.operators import LowRankInverse, Operator
+from matheron.kernels.rows import take_rows
+from matheron.operators import KernelOperator, LowRankInverse, Operator
 from matheron.solvers.system import System
 
 ROWS_AT_ONCE = 512
@@ -65,7 +65,7 @@ class PivotedCholesky(Preconditioner):
         factor = torch.zeros(system.n, min(self.rank, system.n), dtype=torch.float64, device=system.device)
         for step in range(factor.shape[1]):
             pivot = int(left.argmax())
-            if float(left[pivot]) <= enough:
+            if left[pivot].item() <= enough:
                 return factor[:, :step]
             row = _rows(system, torch.tensor([pivot], device=system.device))[:, 0]
             column = (row - factor[:, :step] @ factor[pivot, :step]) / left[pivot].sqrt()
@@ -128,7 +128,7 @@ def nystrom_factor(columns: Float[Tensor, "n r"], block: Float[Tensor, "r r"]) -
 def _rows(system: System, index: Tensor) -> Float[Tensor, "n r"]:
     """``K[:, index]`` in float64."""
     system.entries += len(index) * system.n
-    operator: Any = system.kernel
-    if hasattr(operator, "kernel"):
-        return operator.kernel(operator.X[index], operator.X).mT.to(torch.float64)
-    return operator.rows(index).dense().mT.to(torch.float64)
+    K = system.kernel
+    # A row of the identity per row asked for would cost a whole product; the kernel gives them at once.
+    rows = K.kernel(take_rows(K.X, index), K.X) if isinstance(K, KernelOperator) else K.rows(index).dense()
+    return rows.mT.to(torch.float64)
