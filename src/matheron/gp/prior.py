@@ -1,0 +1,81 @@
+"""The Gaussian process: a prior over functions with observation noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from matheron.arguments import require_finite
+from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
+from matheron.gp.standardization import Standardization
+from matheron.kernels import Kernel
+from matheron.kernels.positive import Positive
+
+
+class GaussianProcess(nn.Module):
+    """``f ~ GP(m, k)``, ``y = f(x) + ε``, ``ε ~ N(0, σ²)`` (thesis §2.2).
+
+    ``noise`` is the variance ``σ²``: one for all rows, learnt by :meth:`fit`, or one per row, taken as known,
+    in the squared units of the targets. With ``standardize=True`` inputs and targets are centered and scaled by those first fitted to or conditioned on;
+    hyperparameters are then in these units, and predictions in those of the data.
+    """
+
+    noise = Positive(vector=True)
+    log_noise: nn.Parameter
+    mean: nn.Parameter
+
+    def __init__(
+        self, kernel: Kernel, noise: float | Tensor = 0.1, mean: float | Tensor = 0.0, *, standardize: bool = False
+    ) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(
+                f"kernel must be one of matheron.kernels, got {type(kernel).__name__}; "
+                "a GPyTorch kernel is wrapped by matheron.interop.gpytorch.kernel"
+            )
+        self.kernel = kernel
+        self.noise = noise
+        if self.log_noise.ndim == 1:
+            # Known measurement errors, not a hyperparameter.
+            self.log_noise.requires_grad_(False)
+        center = torch.as_tensor(mean, dtype=torch.float64)
+        if center.ndim > 1:
+            raise ValueError(f"mean must be a number or one per output, shape (c,), got shape {tuple(center.shape)}")
+        self.mean = nn.Parameter(require_finite("mean", center).detach().clone())
+        self.standardize = standardize
+        self.units: Standardization | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def observations(self, X: Tensor, y: Tensor, noise: float | Tensor | None = None) -> Observations:
+        """Check the data and put it in the units of the hyperparameters."""
+        X = require_rows(self.kernel, X)
+        Y = require_targets(y, X)
+        if self.mean.ndim == 1 and len(self.mean) != Y.shape[1]:
+            raise ValueError(f"y has {Y.shape[1]} columns but mean has {len(self.mean)} values; give one each")
+        units = self.units
+        if units is None:
+            units = Standardization.of(X, Y) if self.standardize else Standardization.none(X, Y)
+        if len(units.y_mean) != Y.shape[1]:
+            raise ValueError(f"y has {Y.shape[1]} columns but the process was fitted to {len(units.y_mean)}")
+        if noise is None and self.log_noise.ndim == 1:
+            noise = self.noise
+        if noise is None:
+            variances = require_noise(self.noise, X.shape[0], X)
+        else:
+            # Known errors are in the units of the targets; with outputs of different scales that has no one meaning.
+            variances = require_noise(noise, X.shape[0], X)
+            scale = units.y_scale.square()
+            if bool((scale != scale[0]).any()):
+                raise ValueError(
+                    "noise per row together with standardize=True needs outputs of one scale; standardize beforehand"
+                )
+            variances = variances / scale[0].to(variances.dtype)
+        return Observations(units.inputs(X), units.targets(Y), variances, units, single=y.ndim == 1)
+
+    def extra_repr(self) -> str:
+        """Noise and mean in numbers."""
+        noise = f"{float(self.noise):.4g}" if self.log_noise.ndim == 0 else f"{len(self.log_noise)} values"
+        mean = f"{float(self.mean):.4g}" if self.mean.ndim == 0 else f"{self.mean.tolist()}"
+        return f"noise={noise}, mean={mean}, standardize={self.standardize}"
