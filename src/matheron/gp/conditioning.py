@@ -1,0 +1,247 @@
+"""From a prior and data to a posterior, by one solve for the mean and all samples."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from matheron.arguments import require_count, require_same
+from matheron.gp.covariance import Factors
+from matheron.gp.draws import PriorDraws, PriorFunctions, normals
+from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
+from matheron.gp.paths import Paths
+from matheron.gp.posterior import Posterior
+from matheron.gp.report import Report
+from matheron.gp.standardization import Standardization
+from matheron.kernels import Kernel
+from matheron.kernels.feature_map import NoFeaturesError
+from matheron.operators import Diagonal, KernelOperator, Operator
+from matheron.solvers import Auto, Cholesky, Result
+from matheron.solvers.iteration import IterativeSolver, draw_seed
+
+if TYPE_CHECKING:
+    from matheron.gp.prior import GaussianProcess
+
+Solver = Auto | Cholesky | IterativeSolver
+
+
+class Conditioning(nn.Module):
+    """``(K + N) [α_y | α_f] = [y − m | f(X) + ε]``: the systems behind a posterior (thesis §4.1).
+
+    Everything is in standard units. The kernel is a copy, so that a posterior stays what it is while the process it
+    came from is fitted to something else.
+    """
+
+    X: Float[Tensor, "n d"]
+    row_noise: Float[Tensor, " n"]
+    targets: Float[Tensor, "n k"]
+    center: Float[Tensor, " c"]
+    noise: Float[Tensor, ""] | None
+    prior: PriorFunctions | None
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        prior: PriorFunctions | None,
+        X: Tensor,
+        row_noise: Float[Tensor, " n"],
+        targets: Float[Tensor, "n k"],
+        center: Float[Tensor, " c"],
+        noise: Float[Tensor, ""] | None,
+        units: Standardization,
+        solver: Solver,
+        *,
+        single: bool,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.prior, self.units, self.solver, self.single = kernel, prior, units, solver, single
+        self.register_buffer("X", X)
+        self.register_buffer("row_noise", row_noise)
+        self.register_buffer("targets", targets)
+        self.register_buffer("center", center)
+        self.register_buffer("noise", noise)
+
+    @property
+    def support(self) -> Tensor:
+        """The inputs whose kernel functions make up the answer."""
+        return self.X
+
+    @property
+    def outputs(self) -> int:
+        """``c``."""
+        return len(self.center)
+
+    def system(self) -> Operator:
+        """``K + N``."""
+        return KernelOperator(self.kernel, self.X) + Diagonal(self.row_noise)
+
+    def solve(self, targets: Float[Tensor, "n k"], **options: Any) -> Result:
+        """``(K + N)⁻¹`` times the targets."""
+        return self.solver.solve(self.system(), targets, **options)
+
+    def factorize(self) -> Factors:
+        """The factor exact covariances are read from."""
+        return Cholesky().factor(self.system()), None
+
+    def posterior(
+        self, *, guess: Tensor | None, generator: torch.Generator, seed: int, progress: bool, checkpoint: Any
+    ) -> Posterior:
+        """Solve, and put the posterior together."""
+        options = {"guess": guess, "generator": generator, "progress": progress, "checkpoint": checkpoint}
+        result = self.solve(self.targets, **options)
+        weights, c = result.solution, self.outputs
+        paths = Paths(
+            self.kernel, self.support, weights[:, :c], weights[:, c:], self.prior, self.center, self.units,
+            single=self.single,
+        )  # fmt: skip
+        report = Report.of(
+            result,
+            rows=self.X.shape[0],
+            outputs=c,
+            num_samples=len(paths),
+            num_features=0 if self.prior is None else self.prior.features.num,
+            inducing=None if self.support is self.X else self.support.shape[0],
+            variance="exact" if result.exact else f"mean square of {len(paths) * c} zero-mean functions",
+            seed=seed,
+        )
+        return Posterior(paths, self, report, exact_variance=result.exact)
+
+    def extend(
+        self,
+        weights: Float[Tensor, "n k"],
+        X: Tensor,
+        y: Tensor,
+        *,
+        noise: float | Tensor | None,
+        generator: torch.Generator | None,
+        progress: bool,
+    ) -> Posterior:
+        """Condition on more rows, from the solution ``weights`` of those before."""
+        X = self.units.inputs(_require_more(self, X))
+        Y = require_targets(y, X)
+        if Y.shape[1] != self.outputs:
+            raise ValueError(f"y has {Y.shape[1]} columns but the posterior has {self.outputs} outputs; give as many")
+        row_noise = self._more_noise(noise, X)
+        seed = draw_seed(generator)
+        source = torch.Generator().manual_seed(seed)
+        new = self.units.targets(Y) - self.center.to(Y.dtype)
+        if self.prior is not None:
+            fresh = normals(X.shape[0], self.prior.num, X, source)
+            new = torch.cat([new, self.prior(X) + row_noise.sqrt()[:, None] * fresh], dim=1)
+        longer = copy.copy(self)
+        longer._buffers = dict(self._buffers)
+        longer.X = torch.cat([self.X, X])
+        longer.row_noise = torch.cat([self.row_noise, row_noise])
+        longer.targets = torch.cat([self.targets, new])
+        guess = longer.padded(weights, X.shape[0])
+        return longer.posterior(guess=guess, generator=source, seed=seed, progress=progress, checkpoint=None)
+
+    def padded(self, weights: Float[Tensor, "n k"], rows: int) -> Float[Tensor, "N k"]:
+        """The old solution, and for the new rows what solves their own equations with the old held fixed."""
+        old = weights.shape[0]
+        if rows > MOST_PADDED:
+            return torch.cat([weights, weights.new_zeros(rows, weights.shape[1])])
+        new = self.X[old:]
+        left = self.targets[old:] - KernelOperator(self.kernel, new, self.X[:old], memory=0) @ weights
+        block = KernelOperator(self.kernel, new) + Diagonal(self.row_noise[old:])
+        return torch.cat([weights, Cholesky().solve(block, left).solution])
+
+    def _more_noise(self, noise: float | Tensor | None, X: Tensor) -> Float[Tensor, " r"]:
+        if noise is not None:
+            return require_noise(noise, X.shape[0], X) / self.units.y_scale[0].square().to(X.dtype)
+        if self.noise is None:
+            raise ValueError("noise is missing: the training rows had one variance each; give those of the new rows")
+        return self.noise.to(X.dtype).expand(X.shape[0])
+
+    def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
+        moved = super()._apply(fn, recurse)
+        moved.units = self.units.to(moved.center.device)
+        return moved
+
+
+MOST_PADDED = 5_000
+"""New rows beyond which their own block is not solved beforehand."""
+
+
+def condition(
+    process: GaussianProcess,
+    X: Tensor,
+    y: Tensor,
+    *,
+    num_samples: int,
+    solver: Solver | str,
+    inducing: int | Tensor | None,
+    noise: float | Tensor | None,
+    num_features: int,
+    generator: torch.Generator | None,
+    progress: bool,
+    checkpoint: Any,
+) -> Posterior:
+    """See :meth:`GaussianProcess.condition`."""
+    data = process.observations(X, y, noise)
+    require_count("num_samples", num_samples, least=0)
+    chosen = require_solver(solver)
+    seed = draw_seed(generator)
+    source = torch.Generator().manual_seed(seed)
+    center = process.mean.detach().expand(data.outputs).clone()
+    shared = process.log_noise.ndim == 0 and noise is None
+    with torch.no_grad():
+        kernel, draws, guess = _draws(process, data, num_samples * data.outputs, num_features, source)
+        columns = [data.Y - center.to(data.Y.dtype)]
+        if draws is not None:
+            columns.append(draws.noisy(data.X, data.noise))
+        parts = {
+            "kernel": kernel,
+            "prior": None if draws is None else draws.functions,
+            "X": data.X,
+            "row_noise": data.noise,
+            "targets": torch.cat(columns, dim=1),
+            "center": center,
+            "noise": process.noise.detach().clone() if shared else None,
+            "units": data.units,
+            "solver": chosen,
+            "single": data.single,
+        }
+    system = Conditioning(**parts)
+    return system.posterior(guess=guess, generator=source, seed=seed, progress=progress, checkpoint=checkpoint)
+
+
+def require_solver(solver: Solver | str) -> Solver:
+    """Return a solver for ``"auto"``, or the one given."""
+    if solver == "auto":
+        return Auto()
+    if isinstance(solver, Auto | Cholesky | IterativeSolver):
+        return solver
+    raise TypeError(f'solver must be "auto" or one of matheron.solvers such as SDD(), got {solver!r}')
+
+
+def _draws(
+    process: GaussianProcess, data: Observations, num: int, num_features: int, generator: torch.Generator
+) -> tuple[Kernel, PriorDraws | None, Tensor | None]:
+    """A frozen copy of the kernel, prior functions that refer to it, and where to start."""
+    if num == 0:
+        return copy.deepcopy(process.kernel).requires_grad_(False), None, None
+    kernel = copy.deepcopy(process.kernel).requires_grad_(False)
+    try:
+        draws = PriorDraws.draw(kernel, data.X, num, num_features=num_features, generator=generator)
+    except NoFeaturesError as reason:
+        raise NoFeaturesError(
+            f"sampled functions need random features, and {reason}; pass num_samples=0 for the mean, and "
+            "variance(x, exact=True) for error bars"
+        ) from reason
+    return kernel, draws, None
+
+
+def _require_more(conditioning: Conditioning, X: Tensor) -> Tensor:
+    """Rows to add; one is enough."""
+    X = require_rows(conditioning.kernel, X, least=1)
+    if X.shape[1] != conditioning.X.shape[1]:
+        raise ValueError(
+            f"X has {X.shape[1]} columns but the training inputs had {conditioning.X.shape[1]}; give the same columns"
+        )
+    require_same("X", X, "the training inputs", conditioning.X)
+    return X
