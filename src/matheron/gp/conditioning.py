@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from matheron.arguments import require_count, require_same
 from matheron.gp.covariance import Factors
 from matheron.gp.draws import PriorDraws, PriorFunctions, normals
+from matheron.gp.inducing_sgd import InducingSGD
 from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
 from matheron.gp.paths import Paths
 from matheron.gp.posterior import Posterior
@@ -26,7 +27,7 @@ from matheron.solvers.iteration import IterativeSolver, draw_seed
 if TYPE_CHECKING:
     from matheron.gp.prior import GaussianProcess
 
-Solver = Auto | Cholesky | IterativeSolver
+Solver = Auto | Cholesky | IterativeSolver | InducingSGD
 
 
 class Conditioning(nn.Module):
@@ -42,6 +43,7 @@ class Conditioning(nn.Module):
     center: Float[Tensor, " c"]
     noise: Float[Tensor, ""] | None
     prior: PriorFunctions | None
+    bound: float | None = None
 
     def __init__(
         self,
@@ -81,11 +83,22 @@ class Conditioning(nn.Module):
 
     def solve(self, targets: Float[Tensor, "n k"], **options: Any) -> Result:
         """``(K + N)⁻¹`` times the targets."""
+        if isinstance(self.solver, InducingSGD):
+            raise TypeError("solver is InducingSGD but there are no inducing points; pass inducing= too")
         return self.solver.solve(self.system(), targets, **options)
 
     def factorize(self) -> Factors:
         """The factor exact covariances are read from."""
         return Cholesky().factor(self.system()), None
+
+    def new_targets(
+        self, X: Tensor, residual: Float[Tensor, "r c"], row_noise: Float[Tensor, " r"], generator: torch.Generator
+    ) -> Float[Tensor, "r k"]:
+        """``[y − m | f(X) + ε]`` for rows yet unseen."""
+        if self.prior is None:
+            return residual
+        noise = row_noise.sqrt()[:, None] * normals(X.shape[0], self.prior.num, X, generator)
+        return torch.cat([residual, self.prior(X) + noise], dim=1)
 
     def posterior(
         self, *, guess: Tensor | None, generator: torch.Generator, seed: int, progress: bool, checkpoint: Any
@@ -105,6 +118,7 @@ class Conditioning(nn.Module):
             num_samples=len(paths),
             num_features=0 if self.prior is None else self.prior.features.num,
             inducing=None if self.support is self.X else self.support.shape[0],
+            evidence_bound=self.bound,
             variance="exact" if result.exact else f"mean square of {len(paths) * c} zero-mean functions",
             seed=seed,
         )
@@ -128,10 +142,7 @@ class Conditioning(nn.Module):
         row_noise = self._more_noise(noise, X)
         seed = draw_seed(generator)
         source = torch.Generator().manual_seed(seed)
-        new = self.units.targets(Y) - self.center.to(Y.dtype)
-        if self.prior is not None:
-            fresh = normals(X.shape[0], self.prior.num, X, source)
-            new = torch.cat([new, self.prior(X) + row_noise.sqrt()[:, None] * fresh], dim=1)
+        new = self.new_targets(X, self.units.targets(Y) - self.center.to(Y.dtype), row_noise, source)
         longer = copy.copy(self)
         longer._buffers = dict(self._buffers)
         longer.X = torch.cat([self.X, X])
@@ -193,8 +204,9 @@ def condition(
         kernel, draws, guess = _draws(process, data, num_samples * data.outputs, num_features, source)
         columns = [data.Y - center.to(data.Y.dtype)]
         if draws is not None:
-            columns.append(draws.noisy(data.X, data.noise))
-        parts = {
+            noisy = draws.noisy(data.X, data.noise) if inducing is None else data.noise.sqrt()[:, None] * draws.normals
+            columns.append(noisy)
+        parts: dict[str, Any] = {
             "kernel": kernel,
             "prior": None if draws is None else draws.functions,
             "X": data.X,
@@ -206,7 +218,12 @@ def condition(
             "solver": chosen,
             "single": data.single,
         }
-    system = Conditioning(**parts)
+    if inducing is None:
+        system = Conditioning(**parts)
+    else:
+        from matheron.gp.inducing import InducingConditioning, locations
+
+        system = InducingConditioning(locations(inducing, data, source), **parts)
     return system.posterior(guess=guess, generator=source, seed=seed, progress=progress, checkpoint=checkpoint)
 
 
@@ -214,7 +231,7 @@ def require_solver(solver: Solver | str) -> Solver:
     """Return a solver for ``"auto"``, or the one given."""
     if solver == "auto":
         return Auto()
-    if isinstance(solver, Auto | Cholesky | IterativeSolver):
+    if isinstance(solver, Solver):
         return solver
     raise TypeError(f'solver must be "auto" or one of matheron.solvers such as SDD(), got {solver!r}')
 

@@ -13,7 +13,7 @@ class Report:
     """The account of one conditioning.
 
     ``residual`` is the largest relative residual of the systems of the mean and of the samples, measured on
-    ``residual_rows`` rows; ``seed`` repeats the draws.
+    ``residual_rows`` rows; ``seed`` repeats the draws. ``evidence_bound`` is that of Titsias, with inducing points.
 
     >>> import torch
     >>> import matheron as mt
@@ -28,6 +28,7 @@ class Report:
     num_samples: int
     num_features: int
     inducing: int | None
+    evidence_bound: float | None
     variance: str
     solver: str
     residual: float
