@@ -17,7 +17,7 @@ import matheron as mt
 from experiments import style
 from experiments.claims import at_least, at_most, within
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.toy_line import AFFINE, COLORS, LENGTHSCALES, LONG, MODELS, NOISE_PRECISION, SHORT, bases, grid
+from experiments.toy_line import AFFINE, LENGTHSCALES, LONG, MODELS, NOISE_PRECISION, SHORT, bases, grid
 from matheron.linear.exact import Dual
 
 
@@ -114,9 +114,9 @@ def run(config: Config, progress: Progress) -> Report:
     ]
     # Pairs of sine and cosine have a covariance of differences alone: one row tells the matrix.
     curves = {
-        "x": x[::3, 0],
-        "functions": {name: values[:, ::3] for name, values in samples.items()},
-        "covariance by distance": {name: covariances[name][0, ::3] for name in LENGTHSCALES},
+        "x": x[::4, 0],
+        "functions": {name: values[:, ::4] for name, values in samples.items()},
+        "covariance by distance": {name: covariances[name][0, ::4] for name in LENGTHSCALES},
     }
     return Report(table, claims, curves)
 
@@ -128,19 +128,17 @@ def draw(record: Record) -> Figure:
     for ax, below, name in zip(axes[:3], axes[3:], MODELS, strict=True):
         for sample, color in zip(curves["functions"][name], style.COLORS, strict=False):
             ax.plot(x, sample, color=color)
-        ax.set(title=name[0].upper() + name[1:], xlabel="x", xlim=(x[0], x[-1]))
-        ax.title.set_color(COLORS[name])
+        ax.set(title=f"{name[0].upper() + name[1:]}: functions", xlabel="x", xlim=(x[0], x[-1]), ylim=(-5.5, 4.5))
         if name == AFFINE:
             covariance = 1.0 + np.outer(x, x)
         else:
             steps = np.abs(np.subtract.outer(np.arange(len(x)), np.arange(len(x))))
             covariance = np.asarray(curves["covariance by distance"][name])[steps]
         image = below.imshow(covariance, extent=(x[0], x[-1], x[-1], x[0]), interpolation="bilinear")
-        below.set(xlabel="x′", ylabel="x")
+        below.set(title="Covariance of f(x) and f(x′)", xlabel="x′", ylabel="x")
         below.grid(False)
         figure.colorbar(image, ax=below, shrink=0.9)
-    axes[0].set_ylabel("functions from the prior, f(x)")
-    axes[3].set_title("Covariance of f(x) and f(x′)")
+    axes[0].set_ylabel("f(x), from the prior")
     return figure
 
 

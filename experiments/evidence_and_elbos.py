@@ -10,14 +10,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from experiments import style
 from experiments.claims import at_least, at_most, within
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.toy_line import AFFINE_PRECISION, NOISE_PRECISION, affine, curve, draw_fit, grid, observations
+from experiments.toy_line import (
+    AFFINE_PRECISION,
+    NOISE_PRECISION,
+    affine,
+    curve,
+    draw_fit,
+    draw_loss,
+    grid,
+    observations,
+)
 from matheron.linear.exact import Gaussian, Primal, push
 
 EXACT, OTHER = QS = ("posterior at a = 6", "another Gaussian, Q")
@@ -132,20 +140,15 @@ def draw(record: Record) -> Figure:
     left.axvline(AFFINE_PRECISION, color=style.GRAY, linewidth=1.0, linestyle=":")
     top = max(curves["evidence"])
     left.set(title="Log evidence and its bounds", xlabel="prior precision a", xscale="log")
-    left.set(ylim=(top - 6.0, top + 0.6), xlim=(0.2, 100.0))
-    left.legend(loc="lower center", fontsize=8.5)
-    mode, covariance = (np.asarray(curves["weights"][EXACT][key]) for key in ("mean", "covariance"))
-    bias, slope = np.meshgrid(np.linspace(-0.9, 1.3, 161), np.linspace(-0.5, 1.3, 161))
-    offset = np.stack([bias, slope], axis=-1) - mode
-    loss = curves["least loss"] + 0.5 * np.einsum("...i,ij,...j", offset, np.linalg.inv(covariance), offset)
-    filled = middle.contourf(bias, slope, loss, levels=20, cmap="Greys_r", alpha=0.75)
-    figure.colorbar(filled, ax=middle, label="loss", orientation="horizontal", shrink=0.8)
+    left.set(ylim=(top - 4.0, top + 0.4), xlim=(0.5, 100.0))
+    left.set_xticks([1, 6, 10, 100], ["1", "6", "10", "100"])
+    left.legend(loc="lower left", fontsize=8.5)
+    at_six = curves["weights"][EXACT] | {"least loss": curves["least loss"]}
+    draw_loss(middle, at_six, intercepts=(-0.9, 1.1), slopes=(-0.6, 1.2), top=16.0)
     for name, weights in curves["weights"].items():
         style.ellipses(middle, weights["mean"], weights["covariance"], color=COLORS[name], label=name)
         draw_fit(right, curves["functions"][name], curves["data"], color=COLORS[name], label=f"{name}: ± 2 std")
-    middle.set(title="Loss at a = 6 and both Gaussians", xlabel="intercept", ylabel="slope")
-    middle.set(xlim=(-0.9, 1.3), ylim=(-0.5, 1.3))
-    middle.grid(False)
+    middle.set_title("Loss at a = 6 and both Gaussians")
     right.set(title="Functions", ylim=(-3.6, 3.6))
     right.legend(loc="upper left", fontsize=8.5)
     return figure

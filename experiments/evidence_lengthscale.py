@@ -123,10 +123,13 @@ def draw(record: Record) -> Figure:
         left.axhline(curves["models"][name], color=COLORS[name], linestyle="--", linewidth=1.4, label=name)
     left.set(title="Log evidence", xlabel="lengthscale ψ", xscale="log")
     left.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
-    left.legend(fontsize=8)
+    low, high = min(curves["log evidence"]), max(curves["models"].values())
+    left.set_ylim(low - 1.6, high + 0.2)
+    left.legend(fontsize=8.5, ncols=2, loc="lower right")
     for ax, name in zip(rest, MODELS, strict=True):
         draw_fit(ax, curves["functions"][name], curves["data"], color=COLORS[name], label="mean ± 2 std")
-        ax.set(title=f"{name[0].upper() + name[1:]} ({curves['models'][name]:.2f})", ylim=(-4.2, 4.2))
+        value = f"{curves['models'][name]:.2f}".replace("-", "−")
+        ax.set(title=f"{name[0].upper() + name[1:]} ({value})", ylim=(-4.2, 4.2))
         ax.legend(loc="upper left")
     return figure
 

@@ -145,7 +145,7 @@ def draw(record: Record) -> Figure:
         ax.plot(data["x"], data["y"], "o", color=style.INK, markersize=4.5, zorder=4, label="observations")
     middle.plot(data["x"], [0.0] * len(data["x"]), "|", color=style.INK, markersize=9, label="inputs of the data")
     for ax in (left, middle, right):
-        ax.set(xlabel="x", xlim=(-4.5, 4.5), ylim=(-3.1, 4.4))
+        ax.set(xlabel="x", xlim=(-4.5, 4.5), ylim=(-2.3, 4.0))
         ax.legend(loc="upper left", fontsize=8.5)
     return figure
 

@@ -28,6 +28,7 @@ from experiments.toy_line import (
     bases,
     curve,
     draw_fit,
+    draw_loss,
     fit,
     grid,
     observations,
@@ -129,7 +130,7 @@ def run(config: Config, progress: Progress) -> Report:
         }
         | {AFFINE: draws[:2] @ fits[AFFINE].basis(x).mT},
         "weights": {
-            "mode": posterior.mean,
+            "mean": posterior.mean,
             "covariance": posterior.covariance,
             "prior covariance": torch.linalg.inv(line.prior_precision),
             "least loss": float(line.loss(posterior.mean, y)),
@@ -143,19 +144,13 @@ def draw(record: Record) -> Figure:
     curves = record["curves"]
     weights = {key: np.asarray(value) for key, value in curves["weights"].items()}
     figure, (landscape, *rest) = style.panels(2, 2, width=5.0, height=3.8)
-    bias, slope = np.meshgrid(np.linspace(-1.4, 1.4, 201), np.linspace(-1.4, 1.6, 201))
-    offset = np.stack([bias, slope], axis=-1) - weights["mode"]
-    loss = weights["least loss"] + 0.5 * np.einsum("...i,ij,...j", offset, np.linalg.inv(weights["covariance"]), offset)
-    filled = landscape.contourf(bias, slope, loss, levels=20, cmap="Greys_r", alpha=0.75)
-    figure.colorbar(filled, ax=landscape, label="loss", ticks=[5, 10, 15, 20, 25, 30])
+    draw_loss(landscape, curves["weights"], intercepts=(-1.4, 1.4), slopes=(-1.4, 1.6))
     zero = np.zeros(2)
     style.ellipses(landscape, zero, weights["prior covariance"], color=style.ORANGE, label="prior", dash="--")
-    style.ellipses(landscape, weights["mode"], weights["covariance"], color=style.BLUE, label="posterior")
+    style.ellipses(landscape, weights["mean"], weights["covariance"], color=style.BLUE, label="posterior")
     for (horizontal, vertical), color in zip(weights["samples"], (style.RED, style.PURPLE), strict=True):
         landscape.plot(horizontal, vertical, "D", color=color, markersize=6, markeredgecolor="white", zorder=5)
-    landscape.set(title="Two weights: loss and contours at 1, 2, 3 std", xlabel="intercept", ylabel="slope")
-    landscape.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.6))
-    landscape.grid(False)
+    landscape.set(title="Affine: loss, and contours at 1, 2, 3 std")
     landscape.legend(loc="lower left", frameon=True, framealpha=0.9)
     for ax, name in zip(rest, MODELS, strict=True):
         draw_fit(ax, curves["functions"][name], curves["data"], color=COLORS[name], label="mean ± 2 std")

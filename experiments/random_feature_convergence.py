@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 import matheron as mt
@@ -123,8 +124,8 @@ def draw(record: Record) -> Figure:
         ax.plot(curves["x"], curves["exact"], color=style.INK, linewidth=2.6, label="kernel k(0, ·)")
         for kind, values in estimates.items():
             ax.plot(curves["x"], values, color=COLORS[kind], linewidth=1.5, label=kind)
-        ax.set(title=f"d = {int(num):,}", xlabel="x", ylim=(-1.05, 1.55))
-    axes[0].legend(loc="lower center", fontsize=8.5)
+        ax.set(title=f"d = {int(num):,}", xlabel="x", ylim=(-0.75, 1.15))
+    axes[0].legend(loc="lower right", fontsize=8.5)
     last = axes[-1]
     numbers = [row["features"] for row in table]
     for kind in KINDS:
@@ -132,6 +133,8 @@ def draw(record: Record) -> Figure:
         last.plot(numbers, [row[f"RMSE, {kind}"] for row in table], "o", color=COLORS[kind], label=kind)
     last.plot([], [], color=style.GRAY, linestyle=":", label=r"predicted, $\propto 1/\sqrt{d}$")
     last.set(title="Root mean squared error", xlabel="features d", xscale="log", yscale="log")
+    last.yaxis.set_minor_formatter(NullFormatter())
+    last.set_yticks([0.02, 0.05, 0.1, 0.2], ["0.02", "0.05", "0.1", "0.2"])
     last.legend(fontsize=8.5)
     return figure
 

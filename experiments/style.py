@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -83,6 +84,17 @@ def ellipses(ax: Axes, mean: ArrayLike, covariance: ArrayLike, *, color: str, la
     for radius in (1, 2, 3):
         horizontal, vertical = np.asarray(mean)[:, None] + radius * circle
         ax.plot(horizontal, vertical, color=color, linestyle=dash, linewidth=1.4, label=label if radius == 1 else None)
+
+
+def landscape(ax: Axes, x: ArrayLike, y: ArrayLike, height: ArrayLike, *, top: float, label: str) -> None:
+    """A function of the plane in grays, light enough to draw upon; ``height`` has a row for every ``y``."""
+    grays = LinearSegmentedColormap.from_list("landscape", ["#a6a6a6", "#fafafa"])
+    levels = np.linspace(np.min(height), top, 15)
+    filled = ax.contourf(x, y, height, levels=levels, cmap=grays, extend="max", antialiased=True)
+    figure = ax.get_figure()
+    assert figure is not None
+    figure.colorbar(filled, ax=ax, label=label, format="%.0f", ticks=np.linspace(np.min(height), top, 5))
+    ax.grid(False)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor
@@ -82,3 +83,20 @@ def draw_fit(ax: Axes, fitted: Mapping[str, Any], data: Mapping[str, Any], *, co
     style.band(ax, fitted["x"], fitted["mean"], [2.0 * s for s in fitted["std"]], color=color, label=label)
     ax.plot(data["x"], data["y"], "o", color=style.INK, markersize=4.5, zorder=4)
     ax.set(xlabel="x", xlim=(fitted["x"][0], fitted["x"][-1]))
+
+
+def draw_loss(
+    ax: Axes,
+    weights: Mapping[str, Any],
+    *,
+    intercepts: tuple[float, float],
+    slopes: tuple[float, float],
+    top: float = 30.0,
+) -> None:
+    """The quadratic loss of an intercept and a slope, from its least value and the posterior's moments."""
+    sides = [np.linspace(*ends, 161) for ends in (intercepts, slopes)]
+    offset = np.stack(np.meshgrid(*sides), axis=-1) - np.asarray(weights["mean"])
+    hessian = np.linalg.inv(np.asarray(weights["covariance"]))
+    loss = weights["least loss"] + 0.5 * np.einsum("...i,ij,...j", offset, hessian, offset)
+    style.landscape(ax, *sides, loss, top=top, label="loss")
+    ax.set(xlabel="intercept", ylabel="slope", xlim=intercepts, ylim=slopes)

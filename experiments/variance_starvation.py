@@ -159,7 +159,10 @@ def draw(record: Record) -> Figure:
     exact = curves["moments"][EXACT]
     starved = name(curves["features"])
     for ax, method, color in ((left, starved, style.ORANGE), (right, PATHWISE, style.GREEN)):
-        ax.plot(curves["data"]["x"], curves["data"]["y"], ".", color=style.LIGHT, markersize=3, zorder=1, label="data")
+        data = curves["data"]
+        ax.plot(
+            data["x"], data["y"], ".", color=style.GRAY, alpha=0.5, markersize=3, zorder=1, label="some of the data"
+        )
         for moments, shade, label in (
             (exact, style.BLUE, f"{EXACT} ± 1 std"),
             (curves["moments"][method], color, f"{method} ± 1 std"),
@@ -167,10 +170,14 @@ def draw(record: Record) -> Figure:
             style.band(ax, curves["x"], moments["mean"], moments["std"], color=shade, label=label)
         ax.set(xlabel="x", xlim=(curves["x"][0], curves["x"][-1]))
         ax.legend(loc="upper left", fontsize=8.5)
+    for path in curves["paths"]:
+        right.plot(curves["x"], path, color=style.GREEN, linewidth=0.8, alpha=0.7)
+    right.plot([], [], color=style.GREEN, linewidth=0.8, label="three of its functions")
+    right.legend(loc="upper left", fontsize=8.5)
     left.set_title(f"Inference with {curves['features']} features")
     right.set_title("The same features, conditioned pathwise")
-    low = min(min(curves["moments"][m]["mean"]) for m in (EXACT, starved)) - 1.5
-    high = max(max(curves["moments"][m]["mean"]) for m in (EXACT, starved)) + 2.5
+    seen = [curves["moments"][m]["mean"] for m in (EXACT, starved)] + curves["paths"]
+    low, high = min(map(min, seen)) - 0.5, max(map(max, seen)) + 2.5
     for ax in (left, right):
         ax.set_ylim(low, high)
     return figure

@@ -221,14 +221,12 @@ def draw(record: Record) -> Figure:
     sides = [torch.linspace(a, b, 161, dtype=torch.float64) for a, b in zip(low, high, strict=True)]
     joint = log_joint(torch.cartesian_prod(*sides), x, y, config["prior_precision"]).reshape(161, 161).mT
     depth = (joint.max() - joint).numpy()
-    filled = left.contourf(*sides, depth, levels=np.arange(0.0, 15.1, 0.75), cmap="Greys_r", alpha=0.75, extend="max")
-    figure.colorbar(filled, ax=left, label="loss above its least", orientation="horizontal", shrink=0.8)
+    style.landscape(left, *(side.numpy() for side in sides), depth, top=14.0, label="loss above its least")
     # Levels at which a Gaussian has 1, 2 and 3 standard deviations.
     left.contour(*sides, depth, levels=[0.5, 2.0, 4.5], colors=style.BLUE, linewidths=1.4)
     left.plot([], [], color=style.BLUE, linewidth=1.4, label=TRUE)
     style.ellipses(left, center, curves["Q"]["covariance"], color=style.ORANGE, label=FITTED, dash="--")
     left.set(title="Two weights", xlabel="intercept", ylabel="slope", xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    left.grid(False)
     left.legend(loc="upper left", frameon=True, framealpha=0.9)
     for name, color, dash in ((TRUE, style.BLUE, "-"), (FITTED, style.ORANGE, "--")):
         middle.plot(curves["slopes"], curves["slope densities"][name], color=color, linestyle=dash, label=name)
@@ -236,7 +234,7 @@ def draw(record: Record) -> Figure:
     middle.set(title="Density of the slope", xlabel="slope", xlim=(low[1], high[1]))
     middle.legend()
     right.plot(curves["data"]["x"], curves["data"]["label"], "o", color=style.INK, markersize=5, label="labels")
-    right.set(title="Predicted probability of label 1", xlabel="x", xlim=(-6.0, 6.0))
+    right.set(title="Predicted probability of label 1", xlabel="x", xlim=(-3.3, 3.3))
     right.legend(loc="center right")
     return figure
 
