@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from matheron.arguments import require_float
+from matheron.kernels.contraction import Contraction
 from matheron.kernels.evaluator import Evaluator
 from matheron.kernels.rows import take_columns
 
@@ -59,6 +60,10 @@ class Kernel(nn.Module, ABC):
     def evaluator(self, x: Tensor, z: Tensor) -> Evaluator:
         """Fills tiles of ``k(x, z)`` without a graph."""
         return Evaluator(self, x, z)
+
+    def contraction(self, x: Tensor, z: Tensor) -> Contraction:
+        """Gathers gradients of weighted sums over tiles of ``k(x, z)``."""
+        return Contraction(self, x, z)
 
     def features(
         self,

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from matheron.kernels.base import Kernel
+from matheron.kernels.contraction import Contraction
 from matheron.kernels.evaluator import Evaluator, Scratch
 from matheron.kernels.positive import Positive
 
@@ -95,6 +96,25 @@ class Sum(Composite):
         """``out + other``."""
         return out.add_(other)
 
+    def contraction(self, x: Tensor, z: Tensor) -> Contraction:
+        """Every part sees the same weights."""
+        return SumContraction(self, x, z)
+
+
+class SumContraction(Contraction):
+    """The parts' contractions, side by side."""
+
+    def __init__(self, kernel: Sum, x: Tensor, z: Tensor) -> None:
+        self.parts = [part.contraction(x, z) for part in kernel]
+
+    def add(self, rows: slice, columns: slice, weight: Float[Tensor, "r c"]) -> float:
+        """A copy of the weights for each."""
+        return sum(part.add(rows, columns, weight.clone()) for part in self.parts)
+
+    def gradients(self) -> list[Tensor]:
+        """Part after part."""
+        return [gradient for part in self.parts for gradient in part.gradients()]
+
 
 class Product(Composite):
     """``k₁(x, z) k₂(x, z) …``: near only if near in the sense of every part.
@@ -163,6 +183,28 @@ class Scaled(Kernel):
         """The part's evaluator, and one multiplication in place."""
         with torch.no_grad():
             return ScaledEvaluator(self.part.evaluator(x, z), self.scale.item())
+
+    def contraction(self, x: Tensor, z: Tensor) -> Contraction:
+        """The part's, of weights times ``s``."""
+        return ScaledContraction(self, x, z)
+
+
+class ScaledContraction(Contraction):
+    """``∂/∂log s Σ W s k`` is the sum itself."""
+
+    def __init__(self, kernel: Scaled, x: Tensor, z: Tensor) -> None:
+        self.scale, self.total = kernel.scale.item(), torch.zeros_like(kernel.scale)
+        self.part = kernel.part.contraction(x, z)
+
+    def add(self, rows: slice, columns: slice, weight: Float[Tensor, "r c"]) -> float:
+        """One tile."""
+        value = self.part.add(rows, columns, weight.mul_(self.scale))
+        self.total += value
+        return value
+
+    def gradients(self) -> list[Tensor]:
+        """The order of parameters: a module's own come before its children's."""
+        return [self.total, *self.part.gradients()]
 
 
 class ScaledEvaluator(Evaluator):

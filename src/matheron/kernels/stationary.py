@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.kernels.contraction import Contraction
 from matheron.kernels.evaluator import Evaluator, Scratch
 from matheron.kernels.fused import FusedTile
 from matheron.kernels.lengthscale import LengthscaleKernel
@@ -89,6 +90,21 @@ class Stationary(LengthscaleKernel):
         """In place on one tile; distances in float64."""
         return StationaryEvaluator(self, self.select(x), self.select(z))
 
+    slope_scale: ClassVar[float | None] = None
+    """What :meth:`fill_slope` leaves out of ``dκ/dr²``; ``None`` where a kernel has no such method."""
+
+    def fill_slope(self, out: Tensor, slope: Tensor) -> None:
+        """Turn ``stretch · r²`` into ``κ`` in place, and ``slope`` into ``dκ/dr² / slope_scale``."""
+        raise NotImplementedError
+
+    def contraction(self, x: Tensor, z: Tensor) -> Contraction:
+        """By the chain rule through ``r²``, where it is a scaled distance and the slope is known."""
+        from matheron.kernels.slopes import StationaryContraction
+
+        if self.slope_scale is None or type(self).scaled is not Stationary.scaled:
+            return super().contraction(x, z)
+        return StationaryContraction(self, self.select(x), self.select(z))
+
 
 class StationaryEvaluator(Evaluator):
     """One product for the distances, then ``κ`` in place."""
@@ -148,6 +164,12 @@ class SquaredExponential(Stationary):
         """``2^(−s)``."""
         out.neg_().exp2_()
 
+    slope_scale = -0.5
+
+    def fill_slope(self, out: Tensor, slope: Tensor) -> None:
+        """``dκ/dr² = −κ/2``."""
+        slope.copy_(out.neg_().exp2_())
+
     @staticmethod
     def fused_correlation(stretched: Tensor) -> Tensor:
         """``2^(−s)``."""
@@ -186,6 +208,15 @@ class Matern12(Stationary):
         fill_root(out, scratch)
         out.neg_().exp2_()
 
+    slope_scale = -0.5 * LOG2E
+
+    def fill_slope(self, out: Tensor, slope: Tensor) -> None:
+        """``dκ/dr² = −exp(−r) / (2r)``; zero between coincident rows, which no lengthscale parts."""
+        torch.rsqrt(out, out=slope)
+        apart = out > 1e-12
+        out.mul_(slope).neg_().exp2_()
+        slope.mul_(out).mul_(apart)
+
     @staticmethod
     def fused_correlation(stretched: Tensor) -> Tensor:
         """``2^(−√s)``."""
@@ -216,6 +247,14 @@ class Matern32(Stationary):
         fill_root(out, scratch)
         torch.neg(out, out=scratch).exp2_()
         torch.addcmul(scratch, out, scratch, value=1.0 / LOG2E, out=out)
+
+    slope_scale = -1.5
+
+    def fill_slope(self, out: Tensor, slope: Tensor) -> None:
+        """``dκ/dr² = −(3/2) exp(−√3 r)``."""
+        fill_root(out, slope)
+        torch.neg(out, out=slope).exp2_()
+        torch.addcmul(slope, out, slope, value=1.0 / LOG2E, out=out)
 
     @staticmethod
     def fused_correlation(stretched: Tensor) -> Tensor:
@@ -250,6 +289,16 @@ class Matern52(Stationary):
         out.mul_(1.0 / LOG2E)
         torch.addcmul(out, out, out, value=1.0 / 3.0, out=out)
         torch.addcmul(scratch, out, scratch, out=out)
+
+    slope_scale = -5.0 / 6.0
+
+    def fill_slope(self, out: Tensor, slope: Tensor) -> None:
+        """``dκ/dr² = −(5/6) (1 + √5 r) exp(−√5 r)``, and ``κ`` is that in brackets plus ``(5/3) r² exp(−√5 r)``."""
+        fill_root(out, slope)
+        decay = torch.neg(out).exp2_()
+        out.mul_(1.0 / LOG2E)
+        torch.addcmul(decay, out, decay, out=slope)
+        torch.addcmul(slope, out.mul_(out), decay, value=1.0 / 3.0, out=out)
 
     @staticmethod
     def fused_correlation(stretched: Tensor) -> Tensor:

@@ -1,0 +1,8 @@
+"""Learning hyperparameters: the evidence maximized exactly, on subsets, or by gradients from posterior samples."""
+
+from matheron.gp.fitting.exact import Exact
+from matheron.gp.fitting.fit import Method, fit
+from matheron.gp.fitting.priors import LogNormal
+from matheron.gp.fitting.task import FitWarning
+
+__all__ = ["Exact", "FitWarning", "LogNormal", "Method", "fit"]

@@ -1,0 +1,69 @@
+"""The way from data to learnt hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from matheron.gp.fitting.exact import Exact
+from matheron.gp.fitting.priors import LogNormal
+from matheron.gp.fitting.start import start_from_data
+from matheron.gp.fitting.task import Task
+from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.iteration import draw_seed
+
+if TYPE_CHECKING:
+    from matheron.gp.prior import GaussianProcess
+
+Method = Exact
+METHODS: dict[str, type[Method]] = {"exact": Exact}
+
+EXACT_ROWS = 2_000
+"""Up to here an exact evidence takes a fraction of a second."""
+
+
+def fit(
+    gp: GaussianProcess,
+    X: Tensor,
+    y: Tensor,
+    method: str | Method,
+    start: str,
+    priors: Mapping[str, LogNormal],
+    generator: torch.Generator | None,
+    progress: bool,
+    checkpoint: Checkpoint | None,
+    options: Mapping[str, Any],
+) -> GaussianProcess:
+    """What :meth:`GaussianProcess.fit` does."""
+    if start not in ("data", "current"):
+        raise ValueError(f"start must be 'data' or 'current', got {start!r}")
+    data = gp.observations(X, y)
+    chosen, reason = choose(gp, data.rows, method, options)
+    if start == "data":
+        start_from_data(gp, data)
+    task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint)
+    chosen.learn(task)
+    task.history[0].update(method=type(chosen).__name__.lower(), reason=reason)
+    gp.history = task.history
+    if gp.standardize:
+        gp.units = data.units
+    return gp
+
+
+def choose(gp: GaussianProcess, rows: int, method: str | Method, options: Mapping[str, Any]) -> tuple[Method, str]:
+    """The method as a value, and why this one."""
+    if isinstance(method, Method):
+        if options:
+            raise TypeError(f"{', '.join(options)} given beside method={method!r}; set it there")
+        return method, "as asked"
+    if method == "auto":
+        if options:
+            raise TypeError(f"{', '.join(options)} given with method='auto'; name the method that it belongs to")
+        return Exact(), f"{rows} rows are few enough for exact evidences"
+    if method not in METHODS:
+        known = ", ".join(map(repr, METHODS))
+        raise ValueError(f"method must be 'auto', {known} or one of these as a value, got {method!r}")
+    return METHODS[method](**options), "as asked"
