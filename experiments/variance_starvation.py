@@ -4,7 +4,8 @@ Observations crowd one stretch of inputs. Inference in a linear model of ``d`` r
 its mean runs off beyond them, sure of itself. Pathwise conditioning uses the same features for prior functions only and
 updates them with the kernel itself, ``f + k(·, X)(K + σ²I)⁻¹(Y − f(X) − ε)``. Matérn-3/2, lengthscale 1, noise variance
 0.01; the observed function is drawn from the prior. Kernel, stretch and noise were chosen among about twenty settings,
-on three other seeds, so that the effect is plain: smooth targets that fit the kernel well showed little of it. Errors are measured outside the data, at up to five lengthscales.
+on three other seeds, so that the effect is plain: smooth targets that fit the kernel well showed little of it. Errors
+are measured outside the data, at up to five lengthscales.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from matheron import gp, kernels, linear, operators, solvers
 from matheron.gp import GaussianProcess
+from matheron.gp.files import load
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GaussianProcess", "gp", "kernels", "linear", "operators", "solvers"]
+__all__ = ["GaussianProcess", "gp", "kernels", "linear", "load", "operators", "solvers"]

@@ -64,7 +64,9 @@ def test_descent_comes_close_to_the_factorization():
     inside = x[(x < 4).all(1)]
     spread = exact.variance(inside).sqrt()
     assert ((exact.mean(inside) - descended.mean(inside)).abs() < spread).all()
-    assert descended.report.residual < 0.1
+    # Every function descends to its own target; that uses f for its projection on the inducing points.
+    difference = (exact.sample(inside) - descended.sample(inside)).square().mean().sqrt()
+    assert difference < 1.5 * spread.square().mean().sqrt()
     assert not descended.exact_variance
 
 

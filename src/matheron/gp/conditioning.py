@@ -108,7 +108,7 @@ class Conditioning(nn.Module):
         result = self.solve(self.targets, **options)
         weights, c = result.solution, self.outputs
         paths = Paths(
-            self.kernel, self.support, weights[:, :c], weights[:, c:], self.prior, self.center, self.units,
+            self.kernel, self.support, weights[:, :c].contiguous(), weights[:, c:].contiguous(), self.prior, self.center, self.units,
             single=self.single,
         )  # fmt: skip
         report = Report.of(
@@ -209,8 +209,9 @@ def condition(
         parts: dict[str, Any] = {
             "kernel": kernel,
             "prior": None if draws is None else draws.functions,
-            "X": data.X,
-            "row_noise": data.noise,
+            # A copy: what is done to the caller's tensor later must not reach the posterior.
+            "X": data.X.clone(memory_format=torch.contiguous_format) if data.X.layout == torch.strided else data.X,
+            "row_noise": data.noise.contiguous(),
             "targets": torch.cat(columns, dim=1),
             "center": center,
             "noise": process.noise.detach().clone() if shared else None,

@@ -29,9 +29,10 @@ class PriorFunctions(nn.Module):
 
     weights: Float[Tensor, "f k"]
 
-    def __init__(self, features: FeatureMap, weights: Float[Tensor, "f k"]) -> None:
+    def __init__(self, features: FeatureMap, weights: Float[Tensor, "f k"], num_features: int) -> None:
         super().__init__()
-        self.features = features
+        # What was asked for; features that are exact take fewer.
+        self.features, self.num_features = features, num_features
         self.register_buffer("weights", weights)
 
     @classmethod
@@ -40,7 +41,7 @@ class PriorFunctions(nn.Module):
     ) -> PriorFunctions:
         """``num`` functions of inputs with as many columns as ``like``."""
         features = kernel.features(num_features, dimension=like.shape[1], generator=generator)
-        return cls(features, normals(features.num, num, like, generator))
+        return cls(features, normals(features.num, num, like, generator), num_features)
 
     @property
     def num(self) -> int:
@@ -54,12 +55,12 @@ class PriorFunctions(nn.Module):
 
     def first(self, num: int) -> PriorFunctions:
         """The first so many."""
-        return PriorFunctions(self.features, self.weights[:, :num])
+        return PriorFunctions(self.features, self.weights[:, :num], self.num_features)
 
     def more(self, num: int, generator: torch.Generator) -> PriorFunctions:
         """These and ``num`` new ones of the same features."""
         new = normals(self.features.num, num, self.weights, generator)
-        return PriorFunctions(self.features, torch.cat([self.weights, new], dim=1))
+        return PriorFunctions(self.features, torch.cat([self.weights, new], dim=1), self.num_features)
 
 
 class PriorDraws(nn.Module):

@@ -170,7 +170,7 @@ def locations(inducing: int | Tensor, data: Observations, generator: torch.Gener
         if Z.shape[1] != data.X.shape[1]:
             raise ValueError(f"inducing has {Z.shape[1]} columns but X has {data.X.shape[1]}; give the same columns")
         require_same("inducing", Z, "X", data.X)
-        return data.units.inputs(Z)
+        return data.units.inputs(Z).clone(memory_format=torch.contiguous_format)
     if data.X.layout != torch.strided:
         return random_rows(data.X, inducing, generator)
     return k_means(data.X, inducing, generator) if inducing <= DIRECT else eliminate_neighbors(data.X, inducing)

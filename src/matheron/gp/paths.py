@@ -75,7 +75,7 @@ class Paths(nn.Module):
         one._buffers = dict(self._buffers)
         one._modules = dict(self._modules)
         one.sample_weights = self.sample_weights[:, columns]
-        one.prior = PriorFunctions(self.prior.features, self.prior.weights[:, columns])
+        one.prior = PriorFunctions(self.prior.features, self.prior.weights[:, columns], self.prior.num_features)
         one.picked = index
         return one
 
