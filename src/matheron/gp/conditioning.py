@@ -100,17 +100,12 @@ class Conditioning(nn.Module):
         noise = row_noise.sqrt()[:, None] * normals(X.shape[0], self.prior.num, X, generator)
         return torch.cat([residual, self.prior(X) + noise], dim=1)
 
-    def posterior(
-        self, *, guess: Tensor | None, generator: torch.Generator, seed: int, progress: bool, checkpoint: Any
-    ) -> Posterior:
+    def posterior(self, *, guess: Tensor | None, generator: torch.Generator, seed: int, **options: Any) -> Posterior:
         """Solve, and put the posterior together."""
-        options = {"guess": guess, "generator": generator, "progress": progress, "checkpoint": checkpoint}
-        result = self.solve(self.targets, **options)
-        weights, c = result.solution, self.outputs
-        paths = Paths(
-            self.kernel, self.support, weights[:, :c].contiguous(), weights[:, c:].contiguous(), self.prior, self.center, self.units,
-            single=self.single,
-        )  # fmt: skip
+        result = self.solve(self.targets, guess=guess, generator=generator, **options)
+        c = self.outputs
+        mean, samples = result.solution[:, :c].contiguous(), result.solution[:, c:].contiguous()
+        paths = Paths(self.kernel, self.support, mean, samples, self.prior, self.center, self.units, single=self.single)
         report = Report.of(
             result,
             rows=self.X.shape[0],
@@ -149,7 +144,7 @@ class Conditioning(nn.Module):
         longer.row_noise = torch.cat([self.row_noise, row_noise])
         longer.targets = torch.cat([self.targets, new])
         guess = longer.padded(weights, X.shape[0])
-        return longer.posterior(guess=guess, generator=source, seed=seed, progress=progress, checkpoint=None)
+        return longer.posterior(guess=guess, generator=source, seed=seed, progress=progress)
 
     def padded(self, weights: Float[Tensor, "n k"], rows: int) -> Float[Tensor, "N k"]:
         """The old solution, and for the new rows what solves their own equations with the old held fixed."""
@@ -189,10 +184,9 @@ def condition(
     noise: float | Tensor | None,
     num_features: int,
     generator: torch.Generator | None,
-    progress: bool,
-    checkpoint: Any,
+    **options: Any,
 ) -> Posterior:
-    """See :meth:`GaussianProcess.condition`."""
+    """See :meth:`GaussianProcess.condition`; ``options`` are those of a solve."""
     data = process.observations(X, y, noise)
     require_count("num_samples", num_samples, least=0)
     chosen = require_solver(solver)
@@ -225,7 +219,7 @@ def condition(
         from matheron.gp.inducing import InducingConditioning, locations
 
         system = InducingConditioning(locations(inducing, data, source), **parts)
-    return system.posterior(guess=guess, generator=source, seed=seed, progress=progress, checkpoint=checkpoint)
+    return system.posterior(guess=guess, generator=source, seed=seed, **options)
 
 
 def require_solver(solver: Solver | str) -> Solver:

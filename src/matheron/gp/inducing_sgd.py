@@ -16,7 +16,7 @@ from matheron.arguments import require_between, require_count
 from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
 from matheron.operators import KernelOperator
-from matheron.solvers.iteration import draw_seed
+from matheron.solvers.iteration import Monitor, draw_seed
 from matheron.solvers.result import Result
 from matheron.solvers.windows import windows
 
@@ -70,6 +70,7 @@ class InducingSGD:
         generator: torch.Generator | None = None,
         progress: bool = False,
         checkpoint: Any = None,
+        monitor: Monitor | None = None,
     ) -> Result:
         """Descend for all columns of ``targets`` at once."""
         if checkpoint is not None:
@@ -84,6 +85,10 @@ class InducingSGD:
                 before = run.epochs
                 record = {"estimate": run.sweep(self.epochs), "epochs": run.epochs}
                 trace.append(record | {"seconds": time.perf_counter() - began})
+                if monitor is not None:
+                    paused = time.perf_counter()
+                    trace[-1].update(monitor(run.average * run.scale))
+                    began += time.perf_counter() - paused
                 bar.update(round(run.epochs - before, 2))
         if run.events:
             trace.append({"event": "; ".join(run.events)})

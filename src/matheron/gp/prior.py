@@ -20,6 +20,7 @@ from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel
 from matheron.kernels.positive import Positive
 from matheron.solvers import Checkpoint
+from matheron.solvers.iteration import Monitor
 
 
 class GaussianProcess(nn.Module):
@@ -95,16 +96,19 @@ class GaussianProcess(nn.Module):
         generator: torch.Generator | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
+        monitor: Monitor | None = None,
     ) -> Posterior:
         """``f | y``: one solve for the mean and ``num_samples`` posterior functions (thesis §4.1).
 
         ``y`` is ``(n,)``, or ``(n, c)`` for independent outputs that share kernel and solve. ``noise`` overrides the
         process' own, with one variance per row in squared units of ``y``. ``inducing`` is a number of inducing points
-        or their locations. Prior functions have ``num_features`` random features each.
+        or their locations. Prior functions have ``num_features`` random features each. ``progress``, ``checkpoint`` and
+        ``monitor`` are those of a solver's ``solve``.
         """
         return condition(
             self, X, y, num_samples=num_samples, solver=solver, inducing=inducing, noise=noise,
             num_features=num_features, generator=generator, progress=progress, checkpoint=checkpoint,
+            monitor=monitor,
         )  # fmt: skip
 
     def log_evidence(self, X: Tensor, y: Tensor) -> Float[Tensor, ""]:
