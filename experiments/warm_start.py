@@ -1,6 +1,6 @@
 """New rows arrive: epochs to condition on them from the posterior at hand, against a solve from nothing.
 
-Mean and sampled functions of a posterior of ``rows`` rows are continued on ``new`` more (:meth:`Posterior.condition_on`)
+Mean and sampled functions of a posterior of ``rows`` rows are continued on ``new`` more (``Posterior.condition_on``)
 and, for comparison, solved afresh on all rows, both to the same residual, with the published hyperparameters.
 """
 
