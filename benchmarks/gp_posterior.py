@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 
 import matheron as mt
-from benchmarks.peer import GIB, Peer
+from experiments.peer import GIB, Peer
 from experiments import style
 from experiments.claims import Claim, at_least, at_most
 from experiments.gp_methods import Task, gpytorch_exact, gpytorch_svgp, posterior

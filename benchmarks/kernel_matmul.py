@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from benchmarks.peer import GIB, Peer, interleave
+from experiments.peer import GIB, Peer, interleave
 from experiments import style
 from experiments.claims import at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report

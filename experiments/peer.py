@@ -33,7 +33,7 @@ class Peer:
         self.timeout = timeout
         self.ended: str | None = None
         self.runs: list[dict[str, Any]] = []
-        command = [sys.executable, "-m", "benchmarks.peer", target, json.dumps(dict(arguments)), str(memory)]
+        command = [sys.executable, "-m", "experiments.peer", target, json.dumps(dict(arguments)), str(memory)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT
         )
