@@ -16,11 +16,11 @@ import torch
 from matplotlib.figure import Figure
 
 import matheron as mt
-from experiments.peer import GIB, Peer
 from experiments import style
 from experiments.claims import Claim, at_least, at_most
 from experiments.gp_methods import Task, gpytorch_exact, gpytorch_svgp, posterior
 from experiments.harness import Experiment, Progress, Record, Report
+from experiments.peer import GIB, Peer
 from experiments.uci_regression import make_task
 from matheron.data import load
 

@@ -8,7 +8,7 @@ import torch
 from benchmarks.kernel_matmul import keops, matheron, whole_block
 from experiments.peer import GIB, Peer, interleave
 
-HERE = "tests.benchmarks.test_peer"
+HERE = "tests.experiments.test_peer"
 
 
 def ones(size):
