@@ -59,9 +59,9 @@ def test_it_agrees_with_scikit_learn_at_the_hyperparameters_of_either():
 
     X, y, x = problem()
     theirs = Theirs(ConstantKernel(2.0) * Matern([0.7, 1.5], nu=1.5), alpha=0.03, optimizer=None).fit(X, y)
-    ours = GaussianProcessRegressor(
-        Matern32([0.7, 1.5], variance=2.0), noise=0.03, method=None, standardize=False
-    ).fit(X, y)
+    ours = GaussianProcessRegressor(Matern32([0.7, 1.5], variance=2.0), noise=0.03, method=None, standardize=False).fit(
+        X, y
+    )
     for a, b in zip(ours.predict(x, return_std=True), theirs.predict(x, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
     assert ours.log_marginal_likelihood_value_ == pytest.approx(theirs.log_marginal_likelihood_value_)
@@ -163,7 +163,7 @@ def test_a_kernel_without_features(solver):
     model = GaussianProcessRegressor(Brownian(), method=None, standardize=False, solver=solver)
     with pytest.raises(NoFeaturesError, match="num_samples=0"):
         model.fit(X, y)
-    mean, std = model.set_params(num_samples=0).fit(X, y).predict(x, return_std=True)
+    _, std = model.set_params(num_samples=0).fit(X, y).predict(x, return_std=True)
     np.testing.assert_allclose(np.diag(model.predict(x, return_cov=True)[1]), std**2, rtol=1e-3, atol=1e-5)
     with pytest.raises(ValueError, match="0 functions were drawn"):
         model.sample_y(x)
@@ -173,7 +173,7 @@ def test_refusals_name_the_argument(unchecked):
     X, y, x = problem()
     with pytest.raises(ValueError, match="dtype must be"):
         GaussianProcessRegressor(dtype="float16").fit(X, y)
-    with pytest.raises(ValueError, match="ask for one of them"):
+    with pytest.raises(ValueError, match="ask for one"):
         GaussianProcessRegressor(method=None).fit(X, y).predict(x, return_std=True, return_cov=True)
-    with pytest.raises(TypeError, match="kernel must be one of matheron.kernels"):
+    with pytest.raises(TypeError, match=r"kernel must be one of matheron\.kernels"):
         GaussianProcessRegressor("rbf").fit(X, y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -37,7 +37,7 @@ except ImportError as error:
 
 Columns = tuple[int, ...] | None
 
-MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52}
+MATERN: dict[float, Callable[..., LengthscaleKernel]] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52}
 
 
 def kernel(covar_module: Any, *, native: bool = True) -> Kernel:
@@ -65,8 +65,8 @@ def kernel(covar_module: Any, *, native: bool = True) -> Kernel:
         )
     if any(isinstance(part, theirs.InducingPointKernel) for part in covar_module.modules()):
         raise TypeError(
-            "covar_module has an InducingPointKernel, whose entries depend on the whole matrix; give it the base kernel "
-            "and pass inducing= to condition"
+            "covar_module has an InducingPointKernel, whose entries depend on the whole matrix; give it the base "
+            "kernel and pass inducing= to condition"
         )
     # In float64, as hyperparameters are here; a float32 softplus would lose digits that its inverse needs.
     module = copy.deepcopy(covar_module).double()
@@ -102,22 +102,30 @@ class GPyTorchKernel(Kernel):
 
     def covariance(self, x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         """One tile."""
-        value = to_dense(self.module(x.double(), z.double()))
+        x, dtype, z = x.double(), x.dtype, z.double()
+        # Between equal inputs GPyTorch goes other ways, some of them through factorizations with jitter. A further
+        # row keeps it on the plain way, on which only the diagonal can be off by rounding.
+        square = torch.equal(x, z)
+        value = to_dense(self.module(x, torch.cat([z, z[:1]]) if square else z))
+        if square and value.shape == (x.shape[0], z.shape[0] + 1):
+            value = value[:, :-1].diagonal_scatter(to_dense(self.module(x, diag=True)))
         if value.shape != (x.shape[0], z.shape[0]):
             raise ValueError(
                 f"the GPyTorch kernel {self.name} gives {tuple(value.shape)} for {x.shape[0]} and {z.shape[0]} rows; "
                 "kernels with several outputs per input are not supported, use one without"
             )
-        return value.to(x.dtype)
+        return value.to(dtype)
 
     def diagonal(self, x: Tensor) -> Float[Tensor, " n"]:
         """``k(x_i, x_i)`` by GPyTorch's own way."""
         return to_dense(self.module(self.select(x).double(), diag=True)).to(x.dtype)
 
     def dimension(self) -> int | None:
-        """That of ``ard_num_dims``."""
-        number = self.module.ard_num_dims
-        return number if isinstance(number, int) else None
+        """That of ``ard_num_dims``, also below scales, where GPyTorch does not look for it."""
+        module: Any = self.module
+        while isinstance(module, theirs.ScaleKernel):
+            module = module.base_kernel
+        return module.ard_num_dims
 
     def features(
         self,

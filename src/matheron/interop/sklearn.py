@@ -125,7 +125,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             noises = self.posterior_.paths.units.restore_variance(gp.noise.detach().expand(1, targets[0].numel()))[0]
             self.noise_ = noises.item() if targets.ndim == 1 else noises.numpy()
         if len(X) <= CHEAP_ROWS:
-            self.log_marginal_likelihood_value_ = float(gp.log_evidence(inputs, targets))
+            self.log_marginal_likelihood_value_ = gp.log_evidence(inputs, targets).item()
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -134,7 +134,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Several targets have these as ``(n, n_targets)`` and ``(n, n, n_targets)``.
         """
         if return_std and return_cov:
-            raise ValueError("return_std and return_cov are both set; ask for one of them, std is the root of cov's diagonal")
+            raise ValueError("return_std and return_cov are both set; ask for one, cov has the squares on its diagonal")
         x = self._inputs(X)
         posterior = self.posterior_
         # Without functions there is nothing to take variances from but one more solve.
