@@ -21,7 +21,7 @@ LEAST_NOISE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """``low ≤ θ ≤ high`` in logarithms; the mean is free.
+    """``low ≤ θ ≤ high`` in logarithms; the mean and what is no logarithm are free.
 
     Noise lies between a millionth and a hundred times the variance of the targets, everything else within a factor
     10⁴ of where it began.
@@ -36,8 +36,8 @@ class Bounds:
         start = parameters.vector()
         low, high = start - REACH, start + REACH
         places = parameters.places
-        if "mean" in places:
-            low[places["mean"]], high[places["mean"]] = -math.inf, math.inf
+        for name in parameters.free & places.keys():
+            low[places[name]], high[places[name]] = -math.inf, math.inf
         if "noise" in places:
             power = float(data.Y.double().var(0, correction=0).mean()) or 1.0
             here = float(start[places["noise"]])
