@@ -210,6 +210,16 @@ def test_tanimoto_on_sparse_rows():
     torch.testing.assert_close(dense.sample(X), sparse.sample(X.to_sparse_csr()))
 
 
+def test_float32_data_with_a_variance_far_above_the_noise_lose_nothing():
+    X, y, x = problem(dtype=torch.float32)
+    gp = mt.GaussianProcess(Matern32([23.0, 386.0], 1645.0), 0.005)
+    post = gp.condition(X, y, num_samples=3)
+    exact = gp.condition(X.double(), y.double(), num_samples=0)
+    assert post.mean(x).dtype == post.sample(x).dtype == post.predict(x).variance.dtype == torch.float32
+    torch.testing.assert_close(post.mean(x), exact.mean(x.double()).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(post.paths(x)[:, 3:9], post.paths(x[3:9]), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("change", "error", "message"),

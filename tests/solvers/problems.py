@@ -8,8 +8,8 @@ from matheron.operators import Diagonal, KernelOperator, Operator
 from matheron.solvers import CG, SDD, SGD, Auto, Cholesky, Nystrom, PivotedCholesky, RandomizedSVD, SketchAndProject
 
 STOCHASTIC = (
-    SDD(epochs=400, tolerance=0.01, batch=64),
-    SketchAndProject(epochs=400, tolerance=0.01, block=64, rank=30),
+    SDD(epochs=400, tolerance=1e-3, batch=64),
+    SketchAndProject(epochs=400, tolerance=1e-3, block=64, rank=30),
 )
 ITERATIVE = (
     *STOCHASTIC,

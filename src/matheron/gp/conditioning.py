@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from matheron.arguments import require_count, require_same
+from matheron.arguments import require_count
 from matheron.gp.covariance import Factors
 from matheron.gp.draws import PriorDraws, PriorFunctions, normals
 from matheron.gp.inducing_sgd import InducingSGD
@@ -33,7 +33,8 @@ Solver = Auto | Cholesky | IterativeSolver | InducingSGD
 class Conditioning(nn.Module):
     """``(K + N) [α_y | α_f] = [y − m | f(X) + ε]``: the systems behind a posterior (thesis §4.1).
 
-    Everything is in standard units. The kernel is a copy, so that a posterior stays what it is while the process it
+    Everything is in standard units, and in float64 where it is small enough to be factorized, whatever ``dtype`` the
+    data came in and answers go out in. The kernel is a copy, so that a posterior stays what it is while the process it
     came from is fitted to something else.
     """
 
@@ -58,9 +59,11 @@ class Conditioning(nn.Module):
         solver: Solver,
         *,
         single: bool,
+        dtype: torch.dtype,
     ) -> None:
         super().__init__()
         self.kernel, self.prior, self.units, self.solver, self.single = kernel, prior, units, solver, single
+        self.dtype = dtype
         self.register_buffer("X", X)
         self.register_buffer("row_noise", row_noise)
         self.register_buffer("targets", targets)
@@ -105,7 +108,10 @@ class Conditioning(nn.Module):
         result = self.solve(self.targets, guess=guess, generator=generator, **options)
         c = self.outputs
         mean, samples = result.solution[:, :c].contiguous(), result.solution[:, c:].contiguous()
-        paths = Paths(self.kernel, self.support, mean, samples, self.prior, self.center, self.units, single=self.single)
+        paths = Paths(
+            self.kernel, self.support, mean, samples, self.prior, self.center, self.units, single=self.single,
+            dtype=self.dtype,
+        )  # fmt: skip
         report = Report.of(
             result,
             rows=self.X.shape[0],
@@ -130,8 +136,9 @@ class Conditioning(nn.Module):
         progress: bool,
     ) -> Posterior:
         """Condition on more rows, from the solution ``weights`` of those before."""
-        X = self.units.inputs(_require_more(self, X))
-        Y = require_targets(y, X)
+        X = _require_more(self, X)
+        X, Y = X.to(self.X.dtype), require_targets(y, X).to(self.X.dtype)
+        X = self.units.inputs(X)
         if Y.shape[1] != self.outputs:
             raise ValueError(f"y has {Y.shape[1]} columns but the posterior has {self.outputs} outputs; give as many")
         row_noise = self._more_noise(noise, X)
@@ -192,6 +199,9 @@ def condition(
     chosen = require_solver(solver)
     seed = draw_seed(generator)
     source = torch.Generator().manual_seed(seed)
+    dtype = data.X.dtype
+    if _factorizes(process, data, chosen, inducing):
+        data = data.double()
     center = process.mean.detach().expand(data.outputs).clone()
     shared = process.log_noise.ndim == 0 and noise is None
     with torch.no_grad():
@@ -212,13 +222,14 @@ def condition(
             "units": data.units,
             "solver": chosen,
             "single": data.single,
+            "dtype": dtype,
         }
     if inducing is None:
         system = Conditioning(**parts)
     else:
         from matheron.gp.inducing import InducingConditioning, locations
 
-        system = InducingConditioning(locations(inducing, data, source), **parts)
+        system = InducingConditioning(locations(inducing, data, dtype, source), **parts)
     return system.posterior(guess=guess, generator=source, seed=seed, **options)
 
 
@@ -229,6 +240,14 @@ def require_solver(solver: Solver | str) -> Solver:
     if isinstance(solver, Solver):
         return solver
     raise TypeError(f'solver must be "auto" or one of matheron.solvers such as SDD(), got {solver!r}')
+
+
+def _factorizes(process: GaussianProcess, data: Observations, solver: Solver, inducing: int | Tensor | None) -> bool:
+    """Whether a factorization will be made: rounding to float32 on the way to and from it would be all its error."""
+    if not isinstance(solver, Auto) or inducing is not None:
+        return isinstance(solver, Auto | Cholesky)
+    system = KernelOperator(process.kernel, data.X) + Diagonal(data.noise)
+    return isinstance(solver.choose(system)[0], Cholesky)
 
 
 def _draws(
@@ -255,5 +274,9 @@ def _require_more(conditioning: Conditioning, X: Tensor) -> Tensor:
         raise ValueError(
             f"X has {X.shape[1]} columns but the training inputs had {conditioning.X.shape[1]}; give the same columns"
         )
-    require_same("X", X, "the training inputs", conditioning.X)
+    if X.dtype != conditioning.dtype:
+        raise TypeError(
+            f"X is {X.dtype} but the training inputs were {conditioning.dtype}; "
+            f"convert it, for example X.to({conditioning.dtype})"
+        )
     return X

@@ -32,6 +32,7 @@ KERNELS: dict[str, type[Kernel]] = {
 SOLVERS: dict[str, Any] = {
     name: value for name, value in {**vars(solvers), "InducingSGD": InducingSGD}.items() if is_dataclass(value)
 }
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
 STATISTICS = tuple(field.name for field in fields(Standardization))
 
 
@@ -60,6 +61,7 @@ def save(posterior: Posterior, path: Path | str) -> None:
         "solver": describe(system.solver),
         "features": None if system.prior is None else system.prior.num_features,
         "single": system.single,
+        "dtype": str(system.dtype).removeprefix("torch."),
         "exact_variance": posterior.exact_variance,
         "report": asdict(posterior.report),
     }
@@ -85,12 +87,13 @@ def load_posterior(archive: Archive) -> Posterior:
             "units": units,
             "solver": build(header["solver"]),
             "single": header["single"],
+            "dtype": DTYPES[header["dtype"]],
         }
         inducing = "Z" in tensors or "Z.values" in tensors
         system = InducingConditioning(_read_inputs("Z", tensors), **parts) if inducing else Conditioning(**parts)
         paths = Paths(
             kernel, system.support, tensors["mean_weights"], tensors["sample_weights"], parts["prior"],
-            tensors["center"], units, single=header["single"],
+            tensors["center"], units, single=header["single"], dtype=parts["dtype"],
         )  # fmt: skip
         return Posterior(paths, system, Report(**header["report"]), exact_variance=header["exact_variance"])
     except (KeyError, TypeError, RuntimeError) as error:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_inputs, require_same
+from matheron.arguments import require_inputs
 from matheron.gp.conditioning import Conditioning
 from matheron.gp.covariance import Factors
 from matheron.gp.draws import normals
@@ -163,14 +163,15 @@ class InducingConditioning(Conditioning):
         return weights
 
 
-def locations(inducing: int | Tensor, data: Observations, generator: torch.Generator) -> Tensor:
+def locations(inducing: int | Tensor, data: Observations, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """The locations given, in standard units, or so many chosen ones: k-means, beyond ``DIRECT`` rows spread out."""
     if isinstance(inducing, Tensor):
         Z = require_inputs("inducing", inducing)
         if Z.shape[1] != data.X.shape[1]:
             raise ValueError(f"inducing has {Z.shape[1]} columns but X has {data.X.shape[1]}; give the same columns")
-        require_same("inducing", Z, "X", data.X)
-        return data.units.inputs(Z).clone(memory_format=torch.contiguous_format)
+        if Z.dtype != dtype:
+            raise TypeError(f"inducing is {Z.dtype} but X is {dtype}; convert it, for example inducing.to({dtype})")
+        return data.units.inputs(Z.to(data.X.dtype)).clone(memory_format=torch.contiguous_format)
     if data.X.layout != torch.strided:
         return random_rows(data.X, inducing, generator)
     return k_means(data.X, inducing, generator) if inducing <= DIRECT else eliminate_neighbors(data.X, inducing)

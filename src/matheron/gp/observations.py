@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,10 @@ class Observations:
     def outputs(self) -> int:
         """``c``."""
         return self.Y.shape[1]
+
+    def double(self) -> Observations:
+        """The same in float64."""
+        return replace(self, X=self.X.double(), Y=self.Y.double(), noise=self.noise.double())
 
 
 def require_rows(kernel: Kernel, X: Any, *, least: int = 2) -> Tensor:

@@ -49,9 +49,10 @@ class Paths(nn.Module):
         units: Standardization,
         *,
         single: bool,
+        dtype: torch.dtype,
     ) -> None:
         super().__init__()
-        self.kernel, self.prior, self.units, self.single = kernel, prior, units, single
+        self.kernel, self.prior, self.units, self.single, self.dtype = kernel, prior, units, single, dtype
         self.picked: int | None = None
         self.register_buffer("support", support)
         self.register_buffer("mean_weights", mean_weights)
@@ -113,9 +114,10 @@ class Paths(nn.Module):
         return KernelOperator(self.kernel, x, self.support, memory=0) @ weights
 
     def blocks(self, x: Tensor) -> Iterator[Tensor]:
-        """Checked inputs in standard units, some rows at a time."""
+        """Checked inputs in standard units and the precision of the solution, some rows at a time."""
         x = self.require_inputs(x)
-        return (self.units.inputs(take_rows(x, slice(i, i + BLOCK))) for i in range(0, x.shape[0], BLOCK))
+        parts = (take_rows(x, slice(i, i + BLOCK)) for i in range(0, x.shape[0], BLOCK))
+        return (self.units.inputs(part.to(self.support.dtype)) for part in parts)
 
     def require_inputs(self, x: Tensor) -> Tensor:
         """Refuse inputs unlike those of training."""
@@ -126,16 +128,15 @@ class Paths(nn.Module):
             )
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give it at least one")
-        if x.dtype != self.support.dtype:
+        if x.dtype != self.dtype:
             raise TypeError(
-                f"x is {x.dtype} but the training inputs were {self.support.dtype}; "
-                f"convert it, for example x.to({self.support.dtype})"
+                f"x is {x.dtype} but the training inputs were {self.dtype}; convert it, for example x.to({self.dtype})"
             )
         return x
 
     def out(self, values: Float[Tensor, "*b c"]) -> Tensor:
-        """Without the column of a single output, where the targets had none."""
-        return values[..., 0] if self.single else values
+        """In the dtype of the data, and without the column of a single output where the targets had none."""
+        return (values[..., 0] if self.single else values).to(self.dtype)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         moved = super()._apply(fn, recurse)

@@ -72,7 +72,7 @@ class Posterior(nn.Module):
         scale = paths.units.y_scale.square()
         if bool((scale != scale[0]).any()):
             raise ValueError("the outputs were standardized to different scales; use sample, whose columns have each")
-        inputs = paths.units.inputs(paths.require_inputs(x))
+        inputs = paths.units.inputs(paths.require_inputs(x).to(paths.support.dtype))
         if self._is_exact(exact):
             value = self.exact.covariance(inputs)
         elif exact:
@@ -80,7 +80,7 @@ class Posterior(nn.Module):
         else:
             _, deviations = paths.mean_and_deviations(inputs)
             value = deviations @ deviations.mT / deviations.shape[1]
-        return value * scale[0].to(value.dtype)
+        return (value * scale[0].to(value.dtype)).to(paths.dtype)
 
     def predict(self, x: Float[Tensor, "m d"], *, noise: float | Tensor | None = None) -> Prediction:
         """The distribution of an observation at each row of ``x``.
