@@ -8,6 +8,7 @@ from torch import Tensor
 
 from matheron.kernels import RBF, Matern32, Tanimoto
 from matheron.operators import (
+    BlockLowRankInverse,
     Dense,
     Diagonal,
     KernelOperator,
@@ -113,6 +114,20 @@ def low_rank_inverse(draw: Draw) -> Case:
     return Case(LowRankInverse(factor, values), torch.linalg.inv(matrix).to(draw.dtype))
 
 
+def block_low_rank_inverse(draw: Draw) -> Case:
+    """Two blocks, the second one place short where the rows are odd."""
+    n, width = draw.n, (draw.n + 1) // 2
+    places = torch.full((2, width), n)
+    places[0], places[1, : n - width] = torch.arange(width), torch.arange(width, n)
+    roots = (torch.eye(width) + 0.3 * draw.normal(2, width, width).tril(-1)).to(draw.dtype)
+    if 2 * width > n:
+        roots[1, -1, :-1] = 0.0
+    factor = draw.normal(n, 2)
+    triangles = torch.linalg.inv(roots.double())
+    matrix = torch.block_diag(*(triangles @ triangles.mT))[:n, :n] + factor.double() @ factor.double().T
+    return Case(BlockLowRankInverse(factor, places, roots), torch.linalg.inv(matrix).to(draw.dtype))
+
+
 def kernel(draw: Draw) -> Case:
     X = draw.normal(draw.n, 2)
     return Case(KernelOperator(RBF(lengthscale=1.3, variance=0.7), X), rbf(X, X))
@@ -144,6 +159,6 @@ FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
         *(dense, diagonal, constant_diagonal, selection, scatter, slice_selection, total, shifted, product, scaled),
-        *(low_rank_inverse, kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
+        *(low_rank_inverse, block_low_rank_inverse, kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
     )
 }

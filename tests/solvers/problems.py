@@ -5,7 +5,18 @@ from torch import Tensor
 
 import matheron as mt
 from matheron.operators import Diagonal, KernelOperator, Operator
-from matheron.solvers import CG, SDD, SGD, Auto, Cholesky, Nystrom, PivotedCholesky, RandomizedSVD, SketchAndProject
+from matheron.solvers import (
+    CG,
+    SDD,
+    SGD,
+    Auto,
+    Cholesky,
+    Nystrom,
+    NystromBlocks,
+    PivotedCholesky,
+    RandomizedSVD,
+    SketchAndProject,
+)
 
 STOCHASTIC = (
     SDD(epochs=400, tolerance=1e-3, batch=64),
@@ -16,6 +27,7 @@ ITERATIVE = (
     CG(tolerance=1e-3),
     CG(tolerance=1e-3, preconditioner=PivotedCholesky(20)),
     CG(tolerance=1e-3, preconditioner=Nystrom(20)),
+    CG(tolerance=1e-3, preconditioner=NystromBlocks(20, 64)),
     CG(tolerance=1e-3, preconditioner=RandomizedSVD(20)),
 )
 ALL = (*ITERATIVE, Cholesky(), Auto())

@@ -4,11 +4,18 @@ import pytest
 import torch
 
 from matheron.operators import Diagonal
-from matheron.solvers import Nystrom, PivotedCholesky, RandomizedSVD
+from matheron.solvers import Nystrom, NystromBlocks, PivotedCholesky, RandomizedSVD
+from matheron.solvers.clusters import clusters
 from matheron.solvers.system import System
 from tests.solvers.problems import regression
 
-KINDS = (PivotedCholesky, Nystrom, RandomizedSVD)
+
+def blocks(rank: int) -> NystromBlocks:
+    """With blocks of a few of the rows only."""
+    return NystromBlocks(rank, block=20)
+
+
+KINDS = (PivotedCholesky, Nystrom, RandomizedSVD, blocks)
 
 
 def condition(inverse: torch.Tensor, system: torch.Tensor) -> float:
@@ -49,6 +56,39 @@ def test_entries_are_counted(kind, epochs, generator):
     system = System(operator)
     kind(30).factor(system, generator)
     assert system.epochs == pytest.approx(epochs)
+
+
+def test_blocks_help_where_a_low_rank_does_not(generator):
+    system, _ = regression(noise=1e-4)
+    dense = system.dense().detach()
+    low_rank, with_blocks = (
+        condition(how.build(system, generator).dense(), dense) for how in (Nystrom(50), NystromBlocks(50, block=100))
+    )
+    assert with_blocks < low_rank / 5
+
+
+def test_one_block_is_the_inverse(generator):
+    system, _ = regression(n=60, noise=1e-3)
+    product = NystromBlocks(5, block=60).build(system, generator).dense() @ system.dense().detach()
+    torch.testing.assert_close(product, torch.eye(60, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def test_blocks_count_their_entries(generator):
+    operator, _ = regression(n=256)
+    system = System(operator)
+    NystromBlocks(32, block=64).build(system, generator)
+    assert system.entries == 32 * 256 + 4 * 64**2
+
+
+def test_clusters_part_the_rows(generator):
+    points = torch.randn(1000, 3, generator=generator)
+    places = clusters(points, 64)
+    rows = places[places < 1000]
+    assert torch.equal(rows.sort().values, torch.arange(1000))
+    assert places.shape == (16, 63)
+    spread = torch.stack([points[place[place < 1000]].std(0).mean() for place in places]).mean()
+    assert spread < 0.6 * points.std(0).mean()
+    assert clusters(torch.zeros(10, 2), 3).shape == (4, 3)
 
 
 def test_rank_beyond_the_rows_works(generator):

@@ -89,6 +89,10 @@ class Kernel(nn.Module, ABC):
 
         return features(self, num, dimension=dimension, orthogonal=orthogonal, generator=generator)
 
+    def coordinates(self, x: Tensor) -> Float[Tensor, "n e"] | None:
+        """The inputs in units in which near rows are correlated, for clusters of them; ``None`` if there are none."""
+        return None
+
     def check_inputs(self, name: str, value: Any) -> Tensor:
         """Refuse inputs of the wrong type or shape for this kernel."""
         value = require_float(name, value)

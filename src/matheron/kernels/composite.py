@@ -47,6 +47,12 @@ class Composite(Kernel):
             value = part.check_inputs(name, value)
         return value
 
+    def coordinates(self, x: Tensor) -> Float[Tensor, "n e"] | None:
+        """Those of the parts, side by side."""
+        found = [part.coordinates(x) for part in self]
+        known = [points for points in found if points is not None]
+        return torch.cat(known, dim=1) if known else None
+
     def evaluator(self, x: Tensor, z: Tensor) -> Evaluator:
         """The parts' evaluators on one buffer."""
         return CompositeEvaluator(self, [part.evaluator(x, z) for part in self], Scratch(x.dtype, x.device))
@@ -178,6 +184,10 @@ class Scaled(Kernel):
     def check_inputs(self, name: str, value: Any) -> Tensor:
         """Refuse what the part refuses."""
         return self.part.check_inputs(name, value)
+
+    def coordinates(self, x: Tensor) -> Float[Tensor, "n e"] | None:
+        """The part's."""
+        return self.part.coordinates(x)
 
     def evaluator(self, x: Tensor, z: Tensor) -> Evaluator:
         """The part's evaluator, and one multiplication in place."""

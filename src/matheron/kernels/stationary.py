@@ -77,6 +77,10 @@ class Stationary(LengthscaleKernel):
         """The inputs in units of the lengthscale, in float64: ``r²`` is their squared distance."""
         return x.to(torch.float64) / self.lengthscale
 
+    def coordinates(self, x: Tensor) -> Float[Tensor, "n e"] | None:
+        """In units of the lengthscale."""
+        return self.scaled(self.select(x)).detach()
+
     def covariance(self, x: Float[Tensor, "n d"], z: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         """``σ² κ(r²)``."""
         squared = squared_distance(self.scaled(x), self.scaled(z))

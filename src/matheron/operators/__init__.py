@@ -2,10 +2,22 @@
 
 from matheron.operators.algebra import Product, Scaled, Sum
 from matheron.operators.base import Operator
+from matheron.operators.block_low_rank import BlockLowRankInverse
 from matheron.operators.dense import Dense
 from matheron.operators.diagonal import Diagonal
 from matheron.operators.kernel import KernelOperator
 from matheron.operators.low_rank import LowRankInverse
 from matheron.operators.selection import Selection
 
-__all__ = ["Dense", "Diagonal", "KernelOperator", "LowRankInverse", "Operator", "Product", "Scaled", "Selection", "Sum"]
+__all__ = [
+    "BlockLowRankInverse",
+    "Dense",
+    "Diagonal",
+    "KernelOperator",
+    "LowRankInverse",
+    "Operator",
+    "Product",
+    "Scaled",
+    "Selection",
+    "Sum",
+]

@@ -4,7 +4,7 @@ from matheron.solvers.auto import Auto
 from matheron.solvers.cg import CG
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.cholesky import Cholesky
-from matheron.solvers.preconditioners import Nystrom, PivotedCholesky, Preconditioner, RandomizedSVD
+from matheron.solvers.preconditioners import Nystrom, NystromBlocks, PivotedCholesky, Preconditioner, RandomizedSVD
 from matheron.solvers.result import ConvergenceWarning, Result
 from matheron.solvers.sdd import SDD
 from matheron.solvers.sgd import SGD
@@ -19,6 +19,7 @@ __all__ = [
     "Cholesky",
     "ConvergenceWarning",
     "Nystrom",
+    "NystromBlocks",
     "PivotedCholesky",
     "Preconditioner",
     "RandomizedSVD",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.arguments import require_count
-from matheron.operators import LowRankInverse
+from matheron.operators import Operator
 from matheron.solvers.iteration import Iteration, IterativeSolver, Problem
 from matheron.solvers.preconditioners import Preconditioner
 
@@ -44,7 +44,8 @@ class CG(IterativeSolver):
         require_count("refresh", self.refresh)
         if self.preconditioner is not None and not isinstance(self.preconditioner, Preconditioner):
             raise TypeError(
-                f"preconditioner must be PivotedCholesky, Nystrom or RandomizedSVD, got {self.preconditioner!r}"
+                "preconditioner must be NystromBlocks, Nystrom, PivotedCholesky or RandomizedSVD, "
+                f"got {self.preconditioner!r}"
             )
 
     def start(self, problem: Problem) -> Iteration:
@@ -58,7 +59,7 @@ class _Conjugate(Iteration):
     def __init__(self, solver: CG, problem: Problem) -> None:
         super().__init__(problem)
         self.refresh = solver.refresh
-        self.inverse: LowRankInverse | None = None
+        self.inverse: Operator | None = None
         if solver.preconditioner is not None:
             how = solver.preconditioner
             factor = problem.once("factor", lambda: how.factor(self.system, problem.generator))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from matheron.arguments import require_count
 from matheron.kernels.rows import take_rows
-from matheron.operators import KernelOperator, LowRankInverse, Operator
+from matheron.operators import BlockLowRankInverse, KernelOperator, LowRankInverse, Operator
+from matheron.solvers.clusters import clusters
 from matheron.solvers.system import System
 
 ROWS_AT_ONCE = 512
@@ -34,13 +35,13 @@ class Preconditioner(ABC):
         """What to add to the noise for the part of the spectrum that ``B`` leaves out."""
         return 0.0
 
-    def build(self, system: System | Operator, generator: torch.Generator) -> LowRankInverse:
+    def build(self, system: System | Operator, generator: torch.Generator) -> Operator:
         """``(B Bᵀ + N)⁻¹``."""
         system = system if isinstance(system, System) else System(system, require_noise=True)
         with torch.no_grad():
             return self.invert(self.factor(system, generator), system)
 
-    def invert(self, factor: Float[Tensor, "n r"], system: System) -> LowRankInverse:
+    def invert(self, factor: Float[Tensor, "n r"], system: System) -> Operator:
         """From a factor that has been computed: float64, since the two terms cancel at low noise."""
         return LowRankInverse(factor, system.noise.to(torch.float64) + self.remainder(factor), system.dtype)
 
@@ -92,6 +93,60 @@ class Nystrom(Preconditioner):
     def remainder(self, factor: Float[Tensor, "n r"]) -> float:
         """The smallest eigenvalue that was caught stands for all that were not."""
         return float(torch.linalg.eigvalsh(factor.mT @ factor)[0].clamp_min(0))
+
+
+@dataclass(frozen=True)
+class NystromBlocks(Nystrom):
+    """``(B Bᵀ + S)⁻¹``: a Nyström part for what is smooth, and exact blocks ``S`` of the rest for what is local.
+
+    ``S`` is ``K + N − B Bᵀ`` within clusters of at most ``block`` neighboring rows and zero between them, so that the
+    approximation is exact within clusters; ``n (rank + block)`` entries, numbers kept and work per product. It is the
+    matrix of the partially independent conditional approximation, here to speed an exact solve.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> X = torch.linspace(0, 10, 500)[:, None]
+    >>> system = mt.operators.KernelOperator(mt.kernels.Matern32(), X) + mt.operators.Diagonal(1e-4)
+    >>> mt.solvers.CG(preconditioner=NystromBlocks(rank=20, block=100)).solve(system, X.sin()).epochs < 8
+    True
+    """
+
+    rank: int = 500
+    block: int = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("block", self.block)
+
+    def invert(self, factor: Float[Tensor, "n r"], system: System) -> Operator:
+        """Blocks in float64, and stored so: the terms cancel at low noise."""
+        places = clusters(self.coordinates(factor, system), self.block)
+        width = places.shape[1]
+        roots = torch.empty(len(places), width, width, dtype=torch.float64, device=system.device)
+        padded = torch.cat([factor, factor.new_zeros(1, factor.shape[1])])
+        noise = torch.cat([system.noise.to(torch.float64), system.noise.new_ones(1, dtype=torch.float64)])
+        identity = torch.eye(width, dtype=torch.float64, device=system.device)
+        for place, root in zip(places, roots, strict=True):
+            here = place[place < system.n]
+            system.entries += len(here) ** 2
+            rest = torch.zeros_like(identity)
+            rest[: len(here), : len(here)] = system.kernel.block(here).to(torch.float64)
+            rest -= padded[place] @ padded[place].mT
+            # What rounding leaves of a block that the Nyström part has caught is no less than this.
+            least = 1e-12 * padded[place].square().sum(1).max()
+            triangle = torch.linalg.cholesky(rest + (noise[place] + least).diag())
+            root.copy_(torch.linalg.solve_triangular(triangle, identity, upper=False))
+        return BlockLowRankInverse(factor, places, roots, system.dtype)
+
+    @staticmethod
+    def coordinates(factor: Float[Tensor, "n r"], system: System) -> Float[Tensor, "n d"]:
+        """Inputs in units of their lengthscales; where the kernel knows none, the rows of ``B``, whose distances are
+        those of the kernel."""
+        if isinstance(system.kernel, KernelOperator):
+            found = system.kernel.kernel.coordinates(system.kernel.X)
+            if found is not None:
+                return found
+        return factor
 
 
 @dataclass(frozen=True)
