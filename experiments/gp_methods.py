@@ -22,6 +22,9 @@ import matheron as mt
 from experiments.harness import peak_memory
 from matheron.data import Split
 
+OURS = "CG, Nyström and blocks"
+"""What Auto takes beyond a few thousand rows."""
+
 SNAPSHOTS = 24
 """Points of a run that are kept at most: the first sweeps, then ever fewer."""
 
@@ -234,6 +237,7 @@ def solvers(epochs: float) -> dict[str, Any]:
     """Those of the thesis and newer, all for the same number of epochs at most, to the same tolerance."""
     common = {"epochs": epochs, "tolerance": 0.01}
     return {
+        OURS: mt.solvers.CG(**common, preconditioner=mt.solvers.NystromBlocks()),
         "SketchAndProject": mt.solvers.SketchAndProject(**common),
         "SDD": mt.solvers.SDD(**common),
         "SGD": mt.solvers.SGD(**common),

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import matheron as mt
 from experiments import style
 from experiments.claims import Claim, at_most, within
-from experiments.gp_methods import Outcome, Task, gpytorch_svgp, posterior, solvers
+from experiments.gp_methods import OURS, Outcome, Task, gpytorch_svgp, posterior, solvers
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.peer import GIB, Peer
 from matheron.data import Split, load
@@ -125,7 +125,7 @@ def plain_config(config: Config) -> dict[str, Any]:
     return {**vars(config), "sets": list(config.sets)}
 
 
-LABELS = ("SketchAndProject", "SDD", "CG", "SVGP, GPyTorch")
+LABELS = (OURS, "SketchAndProject", "SDD", "CG", "SVGP, GPyTorch")
 
 
 def run(config: Config, progress: Progress) -> Report:
@@ -165,7 +165,7 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
         here = {row["method"]: row for row in table if row["set"] == name}
         if "SDD" not in here:
             continue
-        for label in ("SketchAndProject", "SDD"):
+        for label in (OURS, "SketchAndProject", "SDD"):
             for rival in ("CG", "SVGP, GPyTorch"):
                 if here[label]["nll"] is None or here[rival]["nll"] is None:
                     continue

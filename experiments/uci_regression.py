@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import matheron as mt
 from experiments import style
 from experiments.claims import Claim, at_most
-from experiments.gp_methods import Outcome, Task, gpytorch_exact, gpytorch_svgp, ours
+from experiments.gp_methods import OURS, Outcome, Task, gpytorch_exact, gpytorch_svgp, ours
 from experiments.harness import Experiment, Progress, Record, Report
 from matheron.data import load, published_hyperparameters
 
@@ -94,12 +94,12 @@ def run(config: Config, progress: Progress) -> Report:
             part = progress.once(f"{name} {index} {method}", lambda work=work, task=task: row(work, task))
             rows.append({"set": name, "split": index, "method": method, **part})
         if config.learn:
-            best = dict(ours(config.epochs, config.samples, config.seed))["SketchAndProject"]
+            best = dict(ours(config.epochs, config.samples, config.seed))[OURS]
             part = progress.once(
                 f"{name} {index} learnt",
                 lambda best=best, task=task: row(best, learnt(task, config.seed, progress)),
             )
-            rows.append({"set": name, "split": index, "method": "SketchAndProject, learnt", **part})
+            rows.append({"set": name, "split": index, "method": f"{OURS}, learnt", **part})
     table = summary(rows)
     return Report(table, claims(table), {"runs": rows})
 
@@ -135,7 +135,7 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
     found = []
     for entry in table:
         column = SETS.index(entry["set"])
-        method = "SDD" if entry["method"].startswith("SketchAndProject") else entry["method"]
+        method = "SDD" if entry["method"].startswith((OURS, "SketchAndProject")) else entry["method"]
         for key, values in PUBLISHED.get(method, {}).items():
             if entry[key] is None or "GPyTorch" in entry["method"]:
                 continue

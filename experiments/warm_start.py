@@ -40,7 +40,7 @@ def solvers(config: Config) -> dict[str, Any]:
     return {
         "SketchAndProject": mt.solvers.SketchAndProject(**common),
         "SDD": mt.solvers.SDD(**common),
-        "CG, Nyström": mt.solvers.CG(**common, preconditioner=mt.solvers.Nystrom(500)),
+        "CG, Nyström and blocks": mt.solvers.CG(**common, preconditioner=mt.solvers.NystromBlocks()),
     }
 
 

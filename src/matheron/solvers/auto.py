@@ -15,6 +15,7 @@ from matheron.solvers.cg import CG
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.cholesky import Cholesky
 from matheron.solvers.iteration import IterativeSolver, Monitor
+from matheron.solvers.preconditioners import NystromBlocks
 from matheron.solvers.result import Result
 from matheron.solvers.sketch_and_project import SketchAndProject
 from matheron.solvers.system import System
@@ -22,13 +23,17 @@ from matheron.solvers.system import System
 EXACT_ROWS = 5_000
 """Up to here a factorization takes about a second, less than the sweeps it would replace."""
 
+PRECONDITIONER = 0.4
+"""The share of free memory a preconditioner may take, what is needed while it is built included."""
+
 
 @dataclass(frozen=True)
 class Auto:
     """The quickest solver for the size, the noise and the memory at hand; ``result.solver`` says which and why.
 
-    Exact to ``EXACT_ROWS`` rows, conjugate gradients for operators without cheap rows or without noise,
-    sketch-and-project beyond.
+    Exact to ``EXACT_ROWS`` rows. Beyond, conjugate gradients with :class:`NystromBlocks`, which reached a residual of
+    0.01 in the fewest epochs on every set and noise of the experiment ``solvers-uci``; sketch-and-project where its
+    blocks would not fit; conjugate gradients alone for operators without cheap rows or without noise.
 
     >>> import torch
     >>> import matheron as mt
@@ -54,8 +59,17 @@ class Auto:
             return CG(self.epochs, self.tolerance), f"{parts.kernel!r} offers whole products only"
         if not bool((parts.noise > 0).all()):
             return CG(self.epochs, self.tolerance), "the system has no noise to precondition with"
-        size = gibibytes(parts.n**2 * parts.dtype.itemsize)
-        return SketchAndProject(self.epochs, self.tolerance), f"{parts.n} rows, {size} of kernel matrix"
+        preconditioner = NystromBlocks()
+        needed, free = 2 * preconditioner.bytes(parts.n), free_memory(parts.device)
+        if needed <= PRECONDITIONER * free:
+            return (
+                CG(self.epochs, self.tolerance, preconditioner),
+                f"{parts.n} rows, with {gibibytes(needed)} for a preconditioner that takes few epochs",
+            )
+        return (
+            SketchAndProject(self.epochs, self.tolerance),
+            f"{parts.n} rows, too many for a preconditioner of {gibibytes(needed)} in {gibibytes(free)}",
+        )
 
     def solve(
         self,

@@ -111,12 +111,16 @@ class NystromBlocks(Nystrom):
     True
     """
 
-    rank: int = 500
+    rank: int = 1000
     block: int = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("block", self.block)
+
+    def bytes(self, rows: int) -> int:
+        """What it keeps of a system of so many rows."""
+        return 8 * rows * (min(self.rank, rows) + min(self.block, rows))
 
     def invert(self, factor: Float[Tensor, "n r"], system: System) -> Operator:
         """Blocks in float64, and stored so: the terms cancel at low noise."""
