@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,12 +18,18 @@ from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.cholesky import Cholesky
 from matheron.solvers.iteration import IterativeSolver, Monitor
 from matheron.solvers.preconditioners import NystromBlocks
-from matheron.solvers.result import Result
+from matheron.solvers.result import ConvergenceWarning, Result
 from matheron.solvers.sketch_and_project import SketchAndProject
 from matheron.solvers.system import System
 
 EXACT_ROWS = 5_000
 """Up to here a factorization takes about a second, less than the sweeps it would replace."""
+
+PATIENCE = 12
+"""Iterations without a smaller residual after which conjugate gradients are given up."""
+
+HOPELESS = 0.5
+"""A residual that is not worth keeping: zero has one."""
 
 PRECONDITIONER = 0.4
 """The share of free memory a preconditioner may take, what is needed while it is built included."""
@@ -33,7 +41,7 @@ class Auto:
 
     Exact to ``EXACT_ROWS`` rows. Beyond, conjugate gradients with :class:`NystromBlocks`, which reached a residual of
     0.01 in the fewest epochs on every set and noise of the experiment ``solvers-uci``; sketch-and-project where its
-    blocks would not fit; conjugate gradients alone for operators without cheap rows or without noise.
+    blocks would not fit, or where it stalls; conjugate gradients alone for operators without cheap rows or noise.
 
     >>> import torch
     >>> import matheron as mt
@@ -63,7 +71,7 @@ class Auto:
         needed, free = 2 * preconditioner.bytes(parts.n), free_memory(parts.device)
         if needed <= PRECONDITIONER * free:
             return (
-                CG(self.epochs, self.tolerance, preconditioner),
+                CG(self.epochs, self.tolerance, preconditioner, patience=PATIENCE),
                 f"{parts.n} rows, with {gibibytes(needed)} for a preconditioner that takes few epochs",
             )
         return (
@@ -84,7 +92,47 @@ class Auto:
     ) -> Result:
         """Solve ``(K + N) α = Z`` with what :meth:`choose` picks."""
         solver, reason = self.choose(system)
-        result = solver.solve(
-            system, Z, guess=guess, generator=generator, progress=progress, checkpoint=checkpoint, monitor=monitor
-        )
-        return replace(result, solver=f"{result.solver}, chosen by Auto: {reason}")
+        second = _second(checkpoint)
+        options: dict[str, Any] = {"generator": generator, "progress": progress, "monitor": monitor}
+        if not isinstance(solver, CG) or solver.patience is None:
+            result = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
+            return replace(result, solver=f"{result.solver}, chosen by Auto: {reason}")
+        first: Result | None = None
+        if second is None or not Path(second.path).exists():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                half = replace(solver, epochs=0.5 * self.epochs)
+                first = half.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
+            first = replace(first, solver=f"{first.solver}, chosen by Auto: {reason}")
+            if first.converged:
+                return first
+        left = self.epochs - (0.0 if first is None else first.epochs)
+        if first is not None and float(first.residual.max()) <= HOPELESS:
+            result = replace(solver, epochs=left).solve(system, Z, guess=first.solution, checkpoint=second, **options)
+            return _joined(first, replace(result, solver=first.solver))
+        result = SketchAndProject(left, self.tolerance).solve(system, Z, checkpoint=second, **options)
+        reason = "conjugate gradients stalled, as they do where noise drowns in rounding errors"
+        return _joined(first, replace(result, solver=f"{result.solver}, chosen by Auto: {reason}"))
+
+
+def _second(checkpoint: Checkpoint | Path | str | None) -> Checkpoint | None:
+    """Where the second attempt keeps its state: beside that of the first."""
+    given = Checkpoint.of(checkpoint)
+    return None if given is None else Checkpoint(Path(f"{given.path}.second"), given.seconds)
+
+
+def _joined(first: Result | None, second: Result) -> Result:
+    """The second answer at the cost of both."""
+    if first is None:
+        return second
+    later = [
+        record | {"epochs": record["epochs"] + first.epochs, "seconds": record["seconds"] + first.seconds}
+        for record in second.trace
+    ]
+    event = {"epochs": first.epochs, "seconds": first.seconds, "event": f"ended {first.solver}"}
+    return replace(
+        second,
+        epochs=first.epochs + second.epochs,
+        seconds=first.seconds + second.seconds,
+        trace=[*first.trace, first.trace[-1] | event, *later] if first.trace else [event, *later],
+    )

@@ -21,7 +21,8 @@ class CG(IterativeSolver):
 
     Safe in float32: every ``refresh`` iterations the residual is computed afresh, the directions are restarted where
     it has drifted from the recurrence, and the iterate with the smallest residual is kept, since at low noise
-    residuals rise and fall. Thesis, section 3.3.
+    residuals rise and fall. With ``patience`` it ends after so many iterations that brought no column's residual down.
+    Thesis, section 3.3.
 
     >>> import torch
     >>> import matheron as mt
@@ -35,6 +36,7 @@ class CG(IterativeSolver):
     epochs: float = 200.0
     preconditioner: Preconditioner | None = None
     refresh: int = 20
+    patience: int | None = None
 
     shuffles: ClassVar[bool] = False
     needs_noise: ClassVar[bool] = False
@@ -42,6 +44,8 @@ class CG(IterativeSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("refresh", self.refresh)
+        if self.patience is not None:
+            require_count("patience", self.patience)
         if self.preconditioner is not None and not isinstance(self.preconditioner, Preconditioner):
             raise TypeError(
                 "preconditioner must be NystromBlocks, Nystrom, PivotedCholesky or RandomizedSVD, "
@@ -54,11 +58,11 @@ class CG(IterativeSolver):
 
 
 class _Conjugate(Iteration):
-    state = ("x", "residual", "direction", "energy", "best", "best_norm", "count")
+    state = ("x", "residual", "direction", "energy", "best", "best_norm", "count", "idle")
 
     def __init__(self, solver: CG, problem: Problem) -> None:
         super().__init__(problem)
-        self.refresh = solver.refresh
+        self.refresh, self.patience = solver.refresh, solver.patience
         self.inverse: Operator | None = None
         if solver.preconditioner is not None:
             how = solver.preconditioner
@@ -69,6 +73,7 @@ class _Conjugate(Iteration):
         self.residual = self.targets - self.system.product(self.x) if warm else self.targets.clone()
         self.best, self.best_norm = self.x.clone(), self.residual.norm(dim=0)
         self.count = torch.zeros((), dtype=torch.int64)
+        self.idle = torch.zeros((), dtype=torch.int64)
         self.direction = torch.zeros_like(self.x)
         self.energy = torch.ones_like(self.best_norm)
 
@@ -92,7 +97,13 @@ class _Conjugate(Iteration):
         self.residual = self.residual - step * product
         self.energy = energy
         self.count += 1
-        return self.keep_best()
+        before = self.best_norm.clone()
+        found = self.keep_best()
+        self.idle = torch.where((found < before).any().cpu(), 0, self.idle + 1)
+        if self.patience is not None and int(self.idle) >= self.patience:
+            self.events.append(f"stalled: no smaller residual in {int(self.idle)} iterations")
+            self.finished = True
+        return found
 
     def keep_best(self) -> Float[Tensor, " s"]:
         """Remember the columns that improved."""

@@ -132,13 +132,10 @@ class NystromBlocks(Nystrom):
         identity = torch.eye(width, dtype=torch.float64, device=system.device)
         for place, root in zip(places, roots, strict=True):
             here = place[place < system.n]
-            system.entries += len(here) ** 2
             rest = torch.zeros_like(identity)
-            rest[: len(here), : len(here)] = system.kernel.block(here).to(torch.float64)
+            rest[: len(here), : len(here)] = _block(system, here)
             rest -= padded[place] @ padded[place].mT
-            # What rounding leaves of a block that the Nyström part has caught is no less than this.
-            least = 1e-12 * padded[place].square().sum(1).max()
-            triangle = torch.linalg.cholesky(rest + (noise[place] + least).diag())
+            triangle = _factor(rest + noise[place].diag(), padded[place].square().sum(1).max())
             root.copy_(torch.linalg.solve_triangular(triangle, identity, upper=False))
         return BlockLowRankInverse(factor, places, roots, system.dtype)
 
@@ -185,9 +182,29 @@ def nystrom_factor(columns: Float[Tensor, "n r"], block: Float[Tensor, "r r"]) -
 
 
 def _rows(system: System, index: Tensor) -> Float[Tensor, "n r"]:
-    """``K[:, index]`` in float64."""
+    """``K[:, index]`` in float64, evaluated so where there is a kernel: factors of it amplify rounding."""
     system.entries += len(index) * system.n
     K = system.kernel
+    if not isinstance(K, KernelOperator):
+        return K.rows(index).dense().mT.to(torch.float64)
     # A row of the identity per row asked for would cost a whole product; the kernel gives them at once.
-    rows = K.kernel(take_rows(K.X, index), K.X) if isinstance(K, KernelOperator) else K.rows(index).dense()
-    return rows.mT.to(torch.float64)
+    X = K.X.to(torch.float64)
+    return K.kernel(take_rows(X, index), X).detach().mT
+
+
+def _block(system: System, index: Tensor) -> Float[Tensor, "b b"]:
+    """``K[index, index]`` in float64, evaluated so where there is a kernel: what is left of it may be small."""
+    system.entries += len(index) ** 2
+    K = system.kernel
+    if isinstance(K, KernelOperator):
+        return K.kernel(take_rows(K.X, index).to(torch.float64)).detach()
+    return K.block(index).to(torch.float64)
+
+
+def _factor(block: Float[Tensor, "b b"], scale: Float[Tensor, ""]) -> Float[Tensor, "b b"]:
+    """``L`` of the block plus as little of ``scale`` as rounding makes it take."""
+    for shift in (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
+        triangle, failed = torch.linalg.cholesky_ex(block + (shift * scale).expand(len(block)).diag())
+        if not int(failed):
+            return triangle
+    raise ValueError("a block of the kernel matrix is far from positive definite; check the kernel")
