@@ -5,7 +5,18 @@ from torch import Tensor
 
 import matheron as mt
 from matheron.operators import Diagonal, KernelOperator, Operator
-from matheron.solvers import CG, SDD, SGD, Auto, Cholesky, Nystrom, PivotedCholesky, RandomizedSVD, SketchAndProject
+from matheron.solvers import (
+    CG,
+    SDD,
+    SGD,
+    AlternatingProjections,
+    Auto,
+    Cholesky,
+    Nystrom,
+    PivotedCholesky,
+    RandomizedSVD,
+    SketchAndProject,
+)
 
 STOCHASTIC = (
     SDD(epochs=400, tolerance=0.01, batch=64),
@@ -13,6 +24,7 @@ STOCHASTIC = (
 )
 ITERATIVE = (
     *STOCHASTIC,
+    AlternatingProjections(epochs=400, tolerance=0.01, block=64),
     CG(tolerance=1e-3),
     CG(tolerance=1e-3, preconditioner=PivotedCholesky(20)),
     CG(tolerance=1e-3, preconditioner=Nystrom(20)),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from matheron.arguments import require_finite
 from matheron.gp.evidence import observed_evidence
-from matheron.gp.fitting import LogNormal, Method, fit
+from matheron.gp.fitting import LogNormal, Method, WarmStart, fit
 from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
 from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel
@@ -53,6 +53,7 @@ class GaussianProcess(nn.Module):
         self.standardize = standardize
         self.units: Standardization | None = None
         self.history: list[dict[str, Any]] = []
+        self.warm: WarmStart | None = None
 
     def observations(self, X: Tensor, y: Tensor, noise: float | Tensor | None = None) -> Observations:
         """Check the data and put it in the units of the hyperparameters."""
