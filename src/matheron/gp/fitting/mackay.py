@@ -22,8 +22,10 @@ def fixed_point(data: Float64[Tensor, " p"], samples: Float64[Tensor, " p"]) -> 
     ``σ_f² ← σ_f² · v_yᵀ K v_y / γ`` and ``σ² ← σ⁴ ‖v_y‖² / (n − γ)``, multiply every scale by what the targets make of
     ``∂H`` over what the samples make of it: the two halves of its gradient, ``data`` and ``samples``.
 
-    >>> fixed_point(torch.tensor([2.0, 1.0]), torch.tensor([1.0, 1.0])).exp()
-    tensor([2., 1.])
+    >>> import torch
+    >>> data, samples = torch.tensor([[2.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    >>> fixed_point(data, samples).exp()
+    tensor([2., 1.], dtype=torch.float64)
     """
     ratio = data.clamp_min(1e-300).log() - samples.clamp_min(1e-300).log()
     return ratio.clamp(-LARGEST, LARGEST)
