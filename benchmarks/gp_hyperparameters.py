@@ -1,9 +1,9 @@
 """Learning hyperparameters on UCI sets: gradients from warm-started posterior samples against GPyTorch's ExactGP.
 
-Both take the same number of Adam steps at the same learning rate from the same starting values, in a child process each.
-GPyTorch runs as it comes: conjugate gradients with its preconditioner, its tolerance and its number of probes, since the
-sets are larger than its ``max_cholesky_size``. It learns softplus parameters, matheron logarithms. The evidence of what
-was learnt is exact for both.
+Both take the same number of Adam steps at the same learning rate from the same starting values, each in a child
+process. GPyTorch runs as it comes: conjugate gradients with its preconditioner, its tolerance and its number of probes, since
+the sets are larger than its ``max_cholesky_size``. It learns softplus parameters, matheron logarithms. The evidence of
+what was learnt is exact for both.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def draw(record: Record) -> Figure:
 EXPERIMENT = Experiment(
     id="gp-hyperparameters",
     title="Hyperparameters by Adam: warm-started posterior samples against GPyTorch's conjugate gradients",
-    reproduces=("Section 3.3.1 (hyperparameter learning with CG) and section 8.2 (future work), measured",),
+    reproduces=("Section 3.2.1 (hyperparameter learning with CG) and section 8.2 (future work), measured",),
     budgets={"quick": Config(rows=3_000, steps=20), "full": Config(), "thesis": Config()},
     run=run,
     draw=draw,

@@ -1,4 +1,4 @@
-"""Hyperparameters learnt on UCI sets: their exact evidence against that of the published ones, and what predictions gain.
+"""Hyperparameters learnt on UCI sets: their exact evidence against that of the published ones, and their predictions.
 
 On pol, elevators and bike, by gradients from posterior samples on all rows. On protein, predictions with
 hyperparameters learnt so on all rows against those of the most evidence on the rows around one centroid, both followed

@@ -1,8 +1,8 @@
 """MacKay's fixed point against Adam for the scales of a Gaussian process, from the same posterior samples.
 
-First noise and signal variance alone, at the published lengthscales, from ten times and a tenth of the published values;
-then all hyperparameters, from values read off the data. Steps are counted until the exact evidence per row is within
-0.01 of the most that either reaches.
+First noise and signal variance alone, at the published lengthscales, from ten times and a tenth of the published
+values; then all hyperparameters, from values read off the data. Steps are counted until the exact evidence per row is
+within 0.01 of the most that either reaches.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def claims(table: list[Record]) -> list:
     for name, what in dict.fromkeys((row["set"], row["learnt"]) for row in table):
         steps = {row["way"]: row["steps"] for row in table if (row["set"], row["learnt"]) == (name, what)}
         counts = {way: math.nan if n is None else max(n, 1) for way, n in steps.items()}
-        published = "2–3 steps on a toy problem (section 6.4.1)" if what == "scales" else None
+        published = "2–3 steps on a toy problem (section 6.2.1)" if what == "scales" else None
         limit = 0.5 if what == "scales" else 1.0
         label = f"{name}, {what}: MacKay's steps over Adam's"
         found.append(at_most(label, measured=counts["MacKay"] / counts["Adam"], limit=limit, published=published))

@@ -190,7 +190,7 @@ def test_the_start_speaks_the_units_of_the_data():
     start_from_data(gp, gp.observations(10.0 * X, 100.0 * y))
     spread = (10.0 * X).std(0, correction=0)
     torch.testing.assert_close(gp.kernel.parts[0].lengthscale.detach(), 2.0**0.5 * spread)
-    assert float(gp.mean) == pytest.approx(float(100.0 * y.mean()))
+    assert gp.mean.item() == pytest.approx(float(100.0 * y.mean()))
     prior = gp.kernel.diagonal(10.0 * X).mean().item() / (100.0 * y).var().item()
     assert 0.9 < prior < 1.1
     assert gp.kernel.parts[1].parts[1].period.item() == pytest.approx(7.0)

@@ -36,7 +36,7 @@ class Iterative:
 
     For large ``n``. ``H = K + N``, and ``ξ_j ~ N(0, H)`` is a prior function plus noise whose random numbers stay
     the same throughout: every solve starts from the last one's answer, and ``solver`` is cut off after a few epochs.
-    The ``z_j`` give posterior functions in the end, which ``gp.warm`` hands on. Thesis §3.3.1, signs put right.
+    The ``z_j`` give posterior functions in the end, which ``gp.warm`` hands on. Thesis §3.2.1, signs put right.
 
     Ends after ``steps``, or when steps promise less than ``tolerance`` of log evidence per row. With
     ``amplitude="mackay"`` noise and variances take MacKay's fixed-point steps instead of Adam's. Fifteen samples and

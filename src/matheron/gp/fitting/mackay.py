@@ -16,7 +16,7 @@ LARGEST = math.log(10.0)
 
 
 def fixed_point(data: Float64[Tensor, " p"], samples: Float64[Tensor, " p"]) -> Float64[Tensor, " p"]:
-    """``log(v_yᵀ K v_y / γ)`` and ``log(σ² ‖v_y‖² / (n − γ))``: the steps of the log-scales (thesis §6.2.3 and §8.2).
+    """``log(v_yᵀ K v_y / γ)`` and ``log(σ² ‖v_y‖² / (n − γ))``: the steps of the log-scales (thesis §6.2.1 and §8.2).
 
     With ``z_j = H⁻¹ξ_j``, the effective dimension is ``γ = E zᵀ K z`` and ``n − γ = σ² E ‖z‖²``. So MacKay's updates,
     ``σ_f² ← σ_f² · v_yᵀ K v_y / γ`` and ``σ² ← σ⁴ ‖v_y‖² / (n − γ)``, multiply every scale by what the targets make of
