@@ -1,9 +1,9 @@
 """Learning hyperparameters on UCI sets: gradients from warm-started posterior samples against GPyTorch's ExactGP.
 
 Both take the same number of Adam steps at the same learning rate from the same starting values, each in a child
-process. GPyTorch runs as it comes: conjugate gradients with its preconditioner, its tolerance and its number of probes, since
-the sets are larger than its ``max_cholesky_size``. It learns softplus parameters, matheron logarithms. The evidence of
-what was learnt is exact for both.
+process. GPyTorch runs as it comes: conjugate gradients with its preconditioner, its tolerance and its number of probes,
+since the sets are larger than its ``max_cholesky_size``. It learns softplus parameters, matheron logarithms. The
+evidence of what was learnt is exact for both.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from experiments import style
 from experiments.claims import at_most
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.regression_problem import published_kernel, random_rows
+from experiments.solvers_uci import ratio
 
 CLOSE = 0.01
 """Of log evidence per row: there."""
@@ -79,11 +80,11 @@ def claims(table: list[Record]) -> list:
     found = []
     for name, what in dict.fromkeys((row["set"], row["learnt"]) for row in table):
         steps = {row["way"]: row["steps"] for row in table if (row["set"], row["learnt"]) == (name, what)}
-        counts = {way: math.nan if n is None else max(n, 1) for way, n in steps.items()}
+        counts = {way: math.inf if n is None else max(n, 1) for way, n in steps.items()}
         published = "2–3 steps on a toy problem (section 6.2.1)" if what == "scales" else None
         limit = 0.5 if what == "scales" else 1.0
         label = f"{name}, {what}: MacKay's steps over Adam's"
-        found.append(at_most(label, measured=counts["MacKay"] / counts["Adam"], limit=limit, published=published))
+        found.append(at_most(label, measured=ratio(counts["MacKay"], counts["Adam"]), limit=limit, published=published))
     return found
 
 
