@@ -270,6 +270,13 @@ def test_bad_arguments_are_named(options, error, message):
         process().fit(X, y, **options)
 
 
+def test_a_kernel_without_features_is_sent_elsewhere():
+    X, y = data(20)
+    gp = mt.GaussianProcess(mt.kernels.Linear() * mt.kernels.RBF())
+    with pytest.raises(mt.kernels.feature_map.NoFeaturesError, match="use 'subset'"):
+        gp.fit(X, y, "iterative")
+
+
 def test_nothing_to_learn_is_said():
     X, y = data(20)
     with pytest.raises(ValueError, match="nothing to learn"):

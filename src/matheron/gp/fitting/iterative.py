@@ -17,6 +17,7 @@ from matheron.gp.fitting.mackay import amplitudes, fixed_point
 from matheron.gp.fitting.task import Task, digest
 from matheron.gp.fitting.warm import WarmStart
 from matheron.kernels.contraction import contract, low_rank
+from matheron.kernels.feature_map import NoFeaturesError
 from matheron.kernels.rows import take_rows
 from matheron.operators import Diagonal, KernelOperator
 from matheron.solvers import AlternatingProjections, ConvergenceWarning, Result
@@ -105,9 +106,12 @@ class Climb:
             noise=task.data.noise[self.order],
         )
         functions = self.data.outputs * math.ceil(method.num_samples / self.data.outputs)
-        self.draws = PriorDraws.draw(
-            task.gp.kernel, self.data.X, functions, num_features=method.num_features, generator=generator
-        )
+        try:
+            self.draws = PriorDraws.draw(
+                task.gp.kernel, self.data.X, functions, num_features=method.num_features, generator=generator
+            )
+        except NoFeaturesError as reason:
+            raise NoFeaturesError(f"method='iterative' samples prior functions, but {reason}; use 'subset'") from reason
         self.kernel = KernelOperator(task.gp.kernel, self.data.X)
         self.amplitudes = amplitudes(task) if method.amplitude == "mackay" else []
         self.vector = task.bounds.clamp(task.parameters.vector()).requires_grad_()
