@@ -8,12 +8,10 @@ evidence of what was learnt is exact for both.
 
 from __future__ import annotations
 
-import json
 import math
-import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +19,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import matheron as mt
-from benchmarks.peer import GIB, Peer
 from experiments import style
 from experiments.claims import at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
+from experiments.peer import GIB, Peer
 from experiments.regression_problem import random_rows
 from matheron.gp.fitting.start import start_from_data
 
@@ -56,12 +54,10 @@ def starting(X: Tensor, y: Tensor) -> mt.GaussianProcess:
     return gp
 
 
-def matheron(
-    name: str, rows: int | None, steps: int, learning_rate: float, seed: int, out: str
-) -> Callable[[], Tensor]:
+def matheron(name: str, rows: int | None, steps: int, learning_rate: float, seed: int) -> Callable[[], Record]:
     X, y = data(name, rows, seed)
 
-    def work() -> Tensor:
+    def work() -> Record:
         gp = starting(X, y)
         generator = torch.Generator().manual_seed(seed)
         # A tolerance of zero: as many steps as the peer.
@@ -73,14 +69,12 @@ def matheron(
             "variance": gp.kernel.variance.item(),
             "lengthscale": gp.kernel.lengthscale.tolist(),
         }
-        return leave(values | {"seconds": seconds}, out)
+        return {"values": values, "clock": seconds}
 
     return work
 
 
-def gpytorch(
-    name: str, rows: int | None, steps: int, learning_rate: float, seed: int, out: str
-) -> Callable[[], Tensor]:
+def gpytorch(name: str, rows: int | None, steps: int, learning_rate: float, seed: int) -> Callable[[], Record]:
     import gpytorch as peer
 
     X, y = data(name, rows, seed)
@@ -96,9 +90,7 @@ def gpytorch(
         def forward(self, x: Tensor) -> Any:
             return peer.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    def work() -> Tensor:
-        import time
-
+    def work() -> Record:
         likelihood = peer.likelihoods.GaussianLikelihood()
         model = Model(likelihood)
         likelihood.noise = start.noise.item()
@@ -122,14 +114,9 @@ def gpytorch(
             "variance": model.covar_module.outputscale.item(),
             "lengthscale": model.covar_module.base_kernel.lengthscale[0].tolist(),
         }
-        return leave(values | {"seconds": seconds}, out)
+        return {"values": values, "clock": seconds}
 
     return work
-
-
-def leave(values: Record, out: str) -> Tensor:
-    Path(out).write_text(json.dumps(values))
-    return torch.tensor(values["lengthscale"])
 
 
 def run(config: Config, progress: Progress) -> Report:
@@ -152,35 +139,31 @@ def run(config: Config, progress: Progress) -> Report:
 
 def measure(name: str, peer: str, config: Config) -> tuple[Record, list[float]]:
     """One run in a child, and the exact evidence of what it learnt."""
-    with tempfile.TemporaryDirectory() as directory:
-        out = Path(directory) / "values.json"
-        arguments = {
-            "name": name,
-            "rows": config.rows,
-            "steps": config.steps,
-            "learning_rate": config.learning_rate,
-            "seed": config.seed,
-            "out": str(out),
-        }
-        child = Peer(f"benchmarks.gp_hyperparameters:{peer}", arguments, memory=LIMIT, timeout=PATIENCE)
-        seconds = child.run()
-        child.close()
-        values = json.loads(out.read_text()) if out.exists() else None
+    arguments = {
+        "name": name,
+        "rows": config.rows,
+        "steps": config.steps,
+        "learning_rate": config.learning_rate,
+        "seed": config.seed,
+    }
+    child = Peer(f"benchmarks.gp_hyperparameters:{peer}", arguments, memory=LIMIT, timeout=PATIENCE)
+    seconds = child.run()
+    child.close()
     X, y = data(name, config.rows, config.seed)
-    found = math.nan if values is None else evidence(values, X, y)
+    facts = child.runs[-1] if child.runs else None
     row = {
         "set": name,
         "peer": peer,
         "rows": len(y),
         "seconds": seconds,
         "seconds_per_step": seconds / config.steps,
-        "evidence_per_row": found,
-        "noise": None if values is None else values["noise"],
-        "variance": None if values is None else values["variance"],
+        "evidence_per_row": evidence(facts["values"], X, y) if facts else math.nan,
+        "noise": facts["values"]["noise"] if facts else None,
+        "variance": facts["values"]["variance"] if facts else None,
         "peak_memory_bytes": child.peak,
         "ended": child.ended,
     }
-    return row, [] if values is None else values["seconds"]
+    return row, facts["clock"] if facts else []
 
 
 @torch.no_grad()

@@ -11,10 +11,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from benchmarks.peer import GIB, Peer, interleave
 from experiments import style
 from experiments.claims import at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
+from experiments.peer import GIB, Peer, interleave
 from matheron.kernels import Matern32
 from matheron.kernels.stationary import StationaryEvaluator, embed
 from matheron.operators import KernelOperator

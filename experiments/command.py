@@ -49,7 +49,7 @@ def attempt(experiment: Experiment, options: argparse.Namespace) -> int:
             print(json.dumps(plain(plan(experiment, options.budget)), indent=1, ensure_ascii=False))
             return 0
         if not options.redraw:
-            record = perform(experiment, options.budget, Progress(visible=sys.stderr.isatty()))
+            record = perform(experiment, options.budget, Progress(visible=sys.stderr.isatty()), options.out)
             path = write(record, options.out)
             print(summary(record))
             print(f"wrote {path}")

@@ -3,6 +3,10 @@
 Random features replace ``K`` by ``Φ Φᵀ`` with fresh features, random coordinates keep ``r`` coordinates of the whole
 gradient times ``n/r``, and the third keeps ``r`` coordinates of ``K α`` alone, ``(n/r) S Sᵀ K α − y + σ² α``. All are
 unbiased, but only the second vanishes at the solution. Every step size is one column of the same loop.
+
+Fresh features add ``(tr K / r) K`` to ``E (ΦΦᵀ)²``, so that in mean square a step is stable while
+``β (λ_max(K) + tr K / r)`` is of order one: on this kernel up to ``βn`` of tens for ``r = 512``, far beyond the
+published ``5·10⁻⁴``. What features cannot do is converge: their noise does not vanish at the solution.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import math
 import os
@@ -12,7 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,6 +22,7 @@ from tqdm import tqdm
 
 import matheron
 from experiments.claims import Claim
+from experiments.ledger import Ledger
 from matheron.data import describe
 
 if TYPE_CHECKING:
@@ -43,10 +45,15 @@ class Progress:
     """
 
     visible: bool
+    ledger: Ledger | None = None
 
     def __call__(self, items: Iterable[Any], label: str) -> Iterator[Any]:
         """Walk over ``items``."""
         return iter(tqdm(items, desc=label, disable=not self.visible, leave=False))
+
+    def once(self, key: str, compute: Callable[[], Any]) -> Any:
+        """A part of a long run, in plain values: measured once, also when the run is interrupted and started again."""
+        return compute() if self.ledger is None else self.ledger.once(key, lambda: plain(compute()))
 
     def note(self, text: str) -> None:
         """A line above the bar."""
@@ -121,13 +128,19 @@ def plan(experiment: Experiment, budget: str) -> Record:
     }
 
 
-def perform(experiment: Experiment, budget: str, progress: Progress) -> Record:
-    """Run and return the record."""
+def perform(experiment: Experiment, budget: str, progress: Progress, directory: Path | None = None) -> Record:
+    """Run and return the record; with a ``directory``, parts measured before an interruption are read from there."""
     header = plan(experiment, budget)
+    ledger = None
+    if directory is not None:
+        source = inspect.getsource(importlib.import_module(experiment.run.__module__))
+        ledger = Ledger(directory / f"{experiment.id}.partial", json.dumps(plain(header)) + source)
     began = time.perf_counter()
-    report = experiment.run(experiment.budgets[budget], progress)
+    report = experiment.run(experiment.budgets[budget], replace(progress, ledger=ledger))
+    if ledger is not None:
+        ledger.close()
     measured = {
-        "seconds": time.perf_counter() - began,
+        "seconds": time.perf_counter() - began + (0.0 if ledger is None else ledger.seconds_before),
         "machine": machine(),
         "table": report.table,
         "curves": report.curves,

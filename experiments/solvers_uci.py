@@ -111,13 +111,18 @@ def run(config: Config, progress: Progress) -> Report:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
         for name, low in progress(cases, "sets and noises"):
-            kernel, noise = published_kernel(name)
-            task = Task(random_rows(name, config.rows, config.seed), kernel, LOW_NOISE if low else noise)
-            rows, traces = compare(task, solvers(config, name), config.seed, progress)
             label = f"{name}, {'low' if low else 'published'} noise"
+            rows, traces = progress.once(label, lambda name=name, low=low: one_case(config, name, low, progress))
             table += [{"set": name, "noise": "low" if low else "published", **row} for row in rows]
             curves[label] = traces
     return Report(table, claims(table), curves)
+
+
+def one_case(config: Config, name: str, low: bool, progress: Progress) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """One set at one noise."""
+    kernel, noise = published_kernel(name)
+    task = Task(random_rows(name, config.rows, config.seed), kernel, LOW_NOISE if low else noise)
+    return compare(task, solvers(config, name), config.seed, progress)
 
 
 def compare(

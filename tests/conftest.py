@@ -5,6 +5,11 @@ from collections.abc import Iterator
 import jaxtyping
 import pytest
 import torch
+from hypothesis import settings
+
+# Tests never look at the clock.
+settings.register_profile("matheron", deadline=None)
+settings.load_profile("matheron")
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from matheron.solvers import (
 )
 
 STOCHASTIC = (
-    SDD(epochs=400, tolerance=0.01, batch=64),
-    SketchAndProject(epochs=400, tolerance=0.01, block=64, rank=30),
+    SDD(epochs=400, tolerance=1e-3, batch=64),
+    SketchAndProject(epochs=400, tolerance=1e-3, block=64, rank=30),
 )
 ITERATIVE = (
     *STOCHASTIC,

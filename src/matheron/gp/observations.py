@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,12 +37,16 @@ class Observations:
         """``c``."""
         return self.Y.shape[1]
 
+    def double(self) -> Observations:
+        """The same in float64."""
+        return replace(self, X=self.X.double(), Y=self.Y.double(), noise=self.noise.double())
 
-def require_rows(kernel: Kernel, X: Any) -> Tensor:
-    """Return ``X`` if the kernel reads it and it has two finite rows at least."""
+
+def require_rows(kernel: Kernel, X: Any, *, least: int = 2) -> Tensor:
+    """Return ``X`` if the kernel reads it and it has enough rows, all finite."""
     X = kernel.check_inputs("X", X)
-    if X.shape[0] < 2:
-        raise ValueError(f"X has {X.shape[0]} rows; a Gaussian process needs two at least to learn or condition on")
+    if X.shape[0] < least:
+        raise ValueError(f"X has {X.shape[0]} rows; give it at least {least}")
     require_finite("X", X.detach() if X.layout == torch.strided else X.values().detach())
     return X
 

@@ -11,21 +11,24 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from matheron.arguments import require_finite
+from matheron.gp.conditioning import Solver, condition
 from matheron.gp.evidence import observed_evidence
 from matheron.gp.fitting import LogNormal, Method, WarmStart, fit
 from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
+from matheron.gp.posterior import Posterior
 from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel
 from matheron.kernels.positive import Positive
-from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers import Checkpoint
+from matheron.solvers.iteration import Monitor
 
 
 class GaussianProcess(nn.Module):
     """``f ~ GP(m, k)``, ``y = f(x) + ε``, ``ε ~ N(0, σ²)`` (thesis §2.2).
 
-    ``noise`` is the variance ``σ²``: one for all rows, learnt by :meth:`fit`, or one per row, taken as known,
-    in the squared units of the targets. With ``standardize=True`` inputs and targets are centered and scaled by those first fitted to or conditioned on;
-    hyperparameters are then in these units, and predictions in those of the data.
+    ``noise`` is the variance ``σ²``: one for all rows, learnt by :meth:`fit`, or one per row, taken as known, in the
+    squared units of the targets. With ``standardize=True`` inputs and targets are centered and scaled by those first
+    fitted to or conditioned on; hyperparameters are then in these units, and predictions in those of the data.
     """
 
     noise = Positive(vector=True)
@@ -81,6 +84,34 @@ class GaussianProcess(nn.Module):
             variances = variances / scale[0].to(variances.dtype)
         return Observations(units.inputs(X), units.targets(Y), variances, units, single=y.ndim == 1)
 
+    def condition(
+        self,
+        X: Float[Tensor, "n d"],
+        y: Tensor,
+        *,
+        num_samples: int = 64,
+        solver: Solver | str = "auto",
+        inducing: int | Tensor | None = None,
+        noise: float | Tensor | None = None,
+        num_features: int = 2000,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+        checkpoint: Checkpoint | Path | str | None = None,
+        monitor: Monitor | None = None,
+    ) -> Posterior:
+        """``f | y``: one solve for the mean and ``num_samples`` posterior functions (thesis §4.1).
+
+        ``y`` is ``(n,)``, or ``(n, c)`` for independent outputs that share kernel and solve. ``noise`` overrides the
+        process' own, with one variance per row in squared units of ``y``. ``inducing`` is a number of inducing points
+        or their locations. Prior functions have ``num_features`` random features each. ``progress``, ``checkpoint`` and
+        ``monitor`` are those of a solver's ``solve``.
+        """
+        return condition(
+            self, X, y, num_samples=num_samples, solver=solver, inducing=inducing, noise=noise,
+            num_features=num_features, generator=generator, progress=progress, checkpoint=checkpoint,
+            monitor=monitor,
+        )  # fmt: skip
+
     def log_evidence(self, X: Tensor, y: Tensor) -> Float[Tensor, ""]:
         """``log N(y; m, K + N)`` in the units of ``y``, summed over outputs; exact, differentiable in all of them.
 
@@ -126,6 +157,6 @@ class GaussianProcess(nn.Module):
 
     def extra_repr(self) -> str:
         """Noise and mean in numbers."""
-        noise = f"{float(self.noise):.4g}" if self.log_noise.ndim == 0 else f"{len(self.log_noise)} values"
-        mean = f"{float(self.mean):.4g}" if self.mean.ndim == 0 else f"{self.mean.tolist()}"
+        noise = f"{self.noise.item():.4g}" if self.log_noise.ndim == 0 else f"{len(self.log_noise)} values"
+        mean = f"{self.mean.item():.4g}" if self.mean.ndim == 0 else f"{self.mean.tolist()}"
         return f"noise={noise}, mean={mean}, standardize={self.standardize}"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-FORMAT = "matheron-solve/1"
+from matheron.archive import Archive, Kind, read
+
+KIND = Kind("solve", 1)
 
 
 @dataclass
@@ -46,12 +44,8 @@ class Checkpoint:
         return time.monotonic() - self._written >= self.seconds
 
     def save(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-        """Write to a file beside it, then rename: an interruption leaves the old or the new, never half of one."""
-        path = Path(self.path)
-        beside = path.with_name(path.name + ".part")
-        metadata = {"format": FORMAT, "header": json.dumps(header)}
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, metadata)
-        os.replace(beside, path)
+        """Write what the solve goes on from."""
+        Archive(KIND, tensors, header).write(self.path)
         self._written = time.monotonic()
 
     def load(self, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -60,26 +54,17 @@ class Checkpoint:
         if not path.exists():
             return None
         try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ValueError(
-                f"checkpoint {path} is not a checkpoint of a solve or is damaged ({error}); remove it to start afresh"
-            ) from error
-        if metadata.get("format") != FORMAT:
-            raise ValueError(
-                f"checkpoint {path} has format {metadata.get('format')!r}, this version reads {FORMAT!r}; "
-                "give another path or remove the file"
-            )
-        header = json.loads(metadata["header"])
+            archive = read(path, KIND, what="a checkpoint")
+        except ValueError as error:
+            raise ValueError(f"checkpoint: {error}; or remove it to start afresh") from error
+        saved = archive.header["identity"]
         for key, value in identity.items():
-            if header["identity"].get(key) != value:
+            if saved.get(key) != value:
                 raise ValueError(
-                    f"checkpoint {path} is of another solve: its {key} is {header['identity'].get(key)}, here it is "
-                    f"{value}; give another path or remove the file"
+                    f"checkpoint {path} is of another solve: its {key} is {saved.get(key)}, here it is {value}; "
+                    "give another path or remove the file"
                 )
-        return tensors, header
+        return archive.tensors, archive.header
 
     def remove(self) -> None:
         """The solve is done."""

@@ -51,12 +51,6 @@ class Cholesky:
         """Solve ``(K + N) α = Z`` for all columns of ``Z`` at once, ``(n,)`` or ``(n, s)``."""
         parts = System(system)
         targets = require_targets("Z", Z, parts)
-        needed, free = 8 * parts.n**2, free_memory(parts.device)
-        if needed > 0.95 * free:
-            raise MemoryError(
-                f"Cholesky of {parts.n} rows needs {gibibytes(needed)} in float64 and {gibibytes(free)} are free; "
-                "use CG, SDD or SketchAndProject"
-            )
         began = time.perf_counter()
         with torch.no_grad():
             factor, events = self._factor(parts)
@@ -74,9 +68,21 @@ class Cholesky:
             seconds=time.perf_counter() - began,
             solver=repr(self),
             trace=[record | ({} if monitor is None else dict(monitor(solution.reshape(Z.shape))))],
+            exact=True,
         ).warn()
 
+    def factor(self, system: Operator) -> Float[Tensor, "n n"]:
+        """``L`` with ``L Lᵀ = K + N``, lower triangular, in float64."""
+        with torch.no_grad():
+            return self._factor(System(system))[0]
+
     def _factor(self, system: System) -> tuple[Float[Tensor, "n n"], dict[str, str]]:
+        needed, free = 8 * system.n**2, free_memory(system.device)
+        if needed > 0.95 * free:
+            raise MemoryError(
+                f"Cholesky of {system.n} rows needs {gibibytes(needed)} in float64 and {gibibytes(free)} are free; "
+                "use CG, SDD or SketchAndProject"
+            )
         factor, failed = factor_in_place(_assemble(system, 0.0))
         if not failed:
             return factor, {}

@@ -12,7 +12,7 @@ from matheron.solvers.iteration import Iteration, Problem
 class Descent(Iteration):
     """``v ← ρ v − β g``, ``α ← α + v``, ``ᾱ ← χ α + (1 − χ) ᾱ``; on divergence back to the best sweep, ``β`` halved."""
 
-    state = ("alpha", "velocity", "average", "step", "safe_alpha", "safe_average", "least")
+    state = ("alpha", "velocity", "average", "step", "safe_alpha", "safe_average", "least", "reference")
 
     def __init__(self, problem: Problem, step: Float[Tensor, ""], momentum: float, chi: float) -> None:
         super().__init__(problem)

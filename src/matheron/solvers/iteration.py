@@ -55,6 +55,7 @@ class Iteration(ABC):
         self.problem, self.system, self.targets = problem, problem.system, problem.targets
         self.events: list[str] = []
         self.finished = False
+        self.reference = torch.zeros((), dtype=self.system.dtype)
 
     state: ClassVar[tuple[str, ...]]
     """Names of the tensors that make up the state."""
@@ -69,9 +70,12 @@ class Iteration(ABC):
         """The current answer."""
 
     def blown_up(self, gradient: Float[Tensor, "b s"]) -> bool:
-        """Whether the residual of some rows is far beyond that of the zero solution, or not a number."""
-        mean_square = gradient.square().sum(0) * (self.system.n / len(gradient))
-        return not bool((mean_square < LIMIT**2).all())
+        """Whether the residual of some rows is far beyond that of zero and of the guess, or not a number."""
+        largest = gradient.square().sum(0).max() * (self.system.n / len(gradient))
+        if self.reference == 0:
+            # What a poor guess begins with is no sign of divergence.
+            self.reference = torch.where(largest.isfinite(), largest, 1.0).cpu().clamp_min(1.0)
+        return not bool(largest.cpu() < LIMIT**2 * self.reference)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Result:
     seconds: float
     solver: str
     trace: list[dict[str, Any]] = field(repr=False)
+    exact: bool = False
+    """Whether it comes from a factorization of the system."""
 
     @property
     def converged(self) -> bool:

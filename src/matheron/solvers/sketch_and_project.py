@@ -56,7 +56,7 @@ class SketchAndProject(IterativeSolver):
 
 
 class _Projection(Iteration):
-    state = ("w", "v", "z", "damping", "sweep", "safe", "least")
+    state = ("w", "v", "z", "damping", "sweep", "safe", "least", "reference")
 
     def __init__(self, solver: SketchAndProject, problem: Problem) -> None:
         super().__init__(problem)

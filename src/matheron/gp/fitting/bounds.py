@@ -24,7 +24,7 @@ LEAST_NOISE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """``low ≤ θ ≤ high`` in logarithms; the mean is free.
+    """``low ≤ θ ≤ high`` in logarithms; the mean and what is no logarithm are free.
 
     Noise lies between a millionth and a hundred times the variance of the targets, everything else within a factor
     10⁴ of where it began, lengthscales at most a factor 100 above.
@@ -42,8 +42,8 @@ class Bounds:
         for name, place in places.items():
             if name.endswith("lengthscale"):
                 high[place] = start[place] + LONGEST
-        if "mean" in places:
-            low[places["mean"]], high[places["mean"]] = -math.inf, math.inf
+        for name in parameters.free & places.keys():
+            low[places[name]], high[places[name]] = -math.inf, math.inf
         if "noise" in places:
             power = float(data.Y.double().var(0, correction=0).mean()) or 1.0
             here = float(start[places["noise"]])

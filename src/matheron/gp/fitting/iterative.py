@@ -217,7 +217,7 @@ class Climb:
         def back(rows: Tensor) -> Tensor:
             return torch.empty_like(rows).index_copy_(0, self.order, rows)
 
-        draws = PriorDraws(self.draws.features, self.draws.weights, back(self.draws.normals))
+        draws = PriorDraws(self.draws.functions, back(self.draws.normals))
         return WarmStart(draws, back(self.solution), digest(self.task.data.X, self.task.data.Y))
 
     def save(self) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Parameters:
     """``θ``: every parameter that is to be learnt, positive ones as logarithms, the mean in multiples of ``unit``.
 
+    Parameters whose name does not begin with ``log_``, such as the mean and those of foreign kernels, are ``free``.
+
     >>> import matheron as mt
     >>> gp = mt.GaussianProcess(mt.kernels.RBF(lengthscale=[1.0, 1.0]))
     >>> Parameters(gp).names
@@ -27,6 +29,7 @@ class Parameters:
     def __init__(self, gp: GaussianProcess, unit: float = 1.0) -> None:
         self.gp, self.unit = gp, unit
         self.tensors = {natural_name(name): p for name, p in gp.named_parameters() if p.requires_grad}
+        self.free = {natural_name(n) for n, _ in gp.named_parameters() if not n.split(".")[-1].startswith("log_")}
         if not self.tensors:
             raise ValueError("gp has no parameter with requires_grad=True, so that there is nothing to learn")
 
@@ -78,7 +81,7 @@ class Parameters:
         """Numbers in natural units, for a record."""
         values, vector = {}, vector * self.units
         for (name, place), p in zip(self.places.items(), self.tensors.values(), strict=True):
-            value = vector[place] if name == "mean" else vector[place].exp()
+            value = vector[place] if name in self.free else vector[place].exp()
             values[name] = value.tolist() if p.ndim else float(value)
         return values
 

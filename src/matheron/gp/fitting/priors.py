@@ -49,11 +49,11 @@ class Priors:
         for pattern, prior in priors.items():
             if not isinstance(prior, LogNormal):
                 raise TypeError(f"priors[{pattern!r}] must be a LogNormal, got {type(prior).__name__}")
-            names = [name for name in parameters.names if name != "mean" and fnmatchcase(name, pattern)]
+            names = [name for name in parameters.names if name not in parameters.free and fnmatchcase(name, pattern)]
             if not names:
                 raise ValueError(
                     f"priors has {pattern!r}, which matches none of the positive parameters to learn: "
-                    f"{', '.join(name for name in parameters.names if name != 'mean')}"
+                    f"{', '.join(name for name in parameters.names if name not in parameters.free)}"
                 )
             for name in names:
                 self.center[parameters.places[name]] = math.log(prior.median)

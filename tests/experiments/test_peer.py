@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from benchmarks.kernel_matmul import keops, matheron, whole_block
-from benchmarks.peer import GIB, Peer, interleave
+from experiments.peer import GIB, Peer, interleave
 
-HERE = "tests.benchmarks.test_peer"
+HERE = "tests.experiments.test_peer"
 
 
 def ones(size):

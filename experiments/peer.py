@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from experiments.harness import peak_memory
+from experiments.harness import peak_memory, plain
 
 GIB = 2**30
 ROOT = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ class Peer:
         self.timeout = timeout
         self.ended: str | None = None
         self.runs: list[dict[str, Any]] = []
-        command = [sys.executable, "-m", "benchmarks.peer", target, json.dumps(dict(arguments)), str(memory)]
+        command = [sys.executable, "-m", "experiments.peer", target, json.dumps(dict(arguments)), str(memory)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT
         )
@@ -101,17 +101,18 @@ def _child(target: str, arguments: str, memory: str) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
     module, name = target.split(":")
     try:
-        prepare: Callable[..., Callable[[], torch.Tensor]] = getattr(importlib.import_module(module), name)
+        prepare: Callable[..., Callable[[], torch.Tensor | Mapping[str, Any]]] = getattr(
+            importlib.import_module(module), name
+        )
         work = prepare(**json.loads(arguments))
         print(json.dumps({"resident": resident_memory()}), file=answers)
         for _ in sys.stdin:
             began = time.perf_counter()
             result = work()
             seconds = time.perf_counter() - began
-            norm = float(result.double().norm())
-            print(
-                json.dumps({"seconds": seconds, "peak": peak_memory(resource.RUSAGE_SELF), "norm": norm}), file=answers
-            )
+            facts = result if isinstance(result, Mapping) else {"norm": float(result.double().norm())}
+            answer = {"seconds": seconds, "peak": peak_memory(resource.RUSAGE_SELF), **facts}
+            print(json.dumps(plain(answer)), file=answers)
     except Exception as error:  # however it ends, it is a result
         print(json.dumps({"ended": f"{type(error).__name__}: {error}".splitlines()[0][:200]}), file=answers)
         return 1

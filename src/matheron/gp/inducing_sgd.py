@@ -1,0 +1,204 @@
+"""Stochastic gradient descent for many inducing points."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm import tqdm
+
+from matheron.arguments import require_between, require_count
+from matheron.kernels import Kernel
+from matheron.kernels.rows import take_rows
+from matheron.operators import KernelOperator
+from matheron.solvers.iteration import Monitor, draw_seed
+from matheron.solvers.result import Result
+from matheron.solvers.windows import windows
+
+RESIDUAL_ROWS = 4096
+LIMIT = 1e3
+"""Targets have unit mean square; a batch whose error has this much has blown up."""
+
+WHOLE = slice(None)
+
+
+@dataclass(frozen=True)
+class InducingSGD:
+    """``min_v ½ Σ_i B_i (t_i − K_{x_i Z} v)² + ½ ‖v‖²_{K_ZZ}`` by minibatches of data and fresh random features.
+
+    The gradient estimate is ``(n/r) K_ZI B_I (K_IZ v − t_I) + Φ_Z Φ_Zᵀ v``, with ``n`` the number of data rows
+    (thesis §4.3). The step is ``step / λ`` with ``λ`` the largest eigenvalue of ``(n/r) K_ZI B_I K_IZ`` measured on a
+    few batches, and halves when a batch's error blows up. An epoch is ``n²`` kernel entries, as everywhere, so that
+    one pass over the data costs ``m / n`` of it.
+
+    >>> InducingSGD(epochs=2.0).batch
+    512
+    """
+
+    epochs: float = 10.0
+    tolerance: float = 0.01
+    batch: int = 512
+    features: int = 100
+    momentum: float = 0.9
+    step: float = 0.5
+    averaging: float = 100.0
+
+    def __post_init__(self) -> None:
+        require_between("epochs", self.epochs, 0.0, 1e9)
+        require_between("tolerance", self.tolerance, 0.0, 1.0)
+        require_count("batch", self.batch)
+        require_count("features", self.features)
+        require_between("momentum", self.momentum, -1e-9, 0.9999)
+        require_between("step", self.step, 0.0, 2.0)
+        require_between("averaging", self.averaging, 0.0, 1e9)
+
+    @torch.no_grad()
+    def solve(
+        self,
+        kernel: Kernel,
+        X: Float[Tensor, "n d"],
+        Z: Float[Tensor, "m d"],
+        noise: Float[Tensor, " n"],
+        targets: Float[Tensor, "n k"],
+        *,
+        guess: Float[Tensor, "m k"] | None = None,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+        checkpoint: Any = None,
+        monitor: Monitor | None = None,
+    ) -> Result:
+        """Descend for all columns of ``targets`` at once."""
+        if checkpoint is not None:
+            raise ValueError("checkpoint is not offered with InducingSGD; leave it out")
+        began = time.perf_counter()
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        order = torch.randperm(X.shape[0], generator=source).to(X.device)
+        run = _Descent(self, kernel, take_rows(X, order), Z, noise[order], targets[order], guess, source)
+        trace: list[dict[str, Any]] = []
+        with tqdm(total=self.epochs, disable=not progress, unit="epoch", desc="InducingSGD") as bar:
+            while run.epochs < self.epochs:
+                before = run.epochs
+                record = {"estimate": run.sweep(self.epochs), "epochs": run.epochs}
+                trace.append(record | {"seconds": time.perf_counter() - began})
+                if monitor is not None:
+                    paused = time.perf_counter()
+                    trace[-1].update(monitor(run.average * run.scale))
+                    began += time.perf_counter() - paused
+                bar.update(round(run.epochs - before, 2))
+        if run.events:
+            trace.append({"event": "; ".join(run.events)})
+        residual, rows = run.residual()
+        return Result(
+            solution=run.average * run.scale,
+            residual=residual,
+            residual_rows=rows,
+            tolerance=self.tolerance,
+            epochs=run.epochs,
+            seconds=time.perf_counter() - began,
+            solver=repr(self),
+            trace=trace,
+        ).warn()
+
+
+class _Descent:
+    """The state: weights ``v``, velocity and geometric average, on targets scaled to unit variance."""
+
+    def __init__(
+        self,
+        solver: InducingSGD,
+        kernel: Kernel,
+        X: Tensor,
+        Z: Tensor,
+        noise: Tensor,
+        targets: Tensor,
+        guess: Tensor | None,
+        generator: torch.Generator,
+    ) -> None:
+        self.solver, self.kernel, self.X, self.Z, self.generator = solver, kernel, X, Z, generator
+        self.n, self.m, self.batch = X.shape[0], Z.shape[0], min(solver.batch, X.shape[0])
+        self.across = KernelOperator(kernel, X, Z, memory=0)
+        self.noise = noise[:, None]
+        size = targets.square().mean(0).sqrt()
+        self.scale = torch.where(size > 0, size, 1.0)
+        self.targets = targets / self.scale
+        start = torch.zeros(self.m, targets.shape[1], dtype=X.dtype, device=X.device) if guess is None else guess
+        self.v = start / self.scale
+        self.velocity, self.average = torch.zeros_like(self.v), self.v.clone()
+        self.entries, self.events = 0, list[str]()
+        self.step = solver.step / self.curvature()
+        steps = solver.epochs * self.n**2 / (self.batch * self.m)
+        self.chi = min(1.0, solver.averaging / steps)
+
+    @property
+    def epochs(self) -> float:
+        """Kernel entries in units of ``n²``."""
+        return self.entries / self.n**2
+
+    def curvature(self) -> float:
+        """``λ_max((n/r) K_ZI B_I K_IZ)`` over three random batches, by power iteration on their rows."""
+        largest = 0.0
+        for _ in range(3):
+            start = int(torch.randint(self.n - self.batch + 1, (), generator=self.generator))
+            rows = slice(start, start + self.batch)
+            block, scale = self.rows(rows), self.noise[rows].sqrt()
+            vector = torch.ones(self.batch, 1, dtype=self.X.dtype, device=self.X.device)
+            for _ in range(8):
+                vector = (block @ (block.rows(WHOLE).T @ (vector / vector.norm() / scale))) / scale
+            largest = max(largest, float(vector.norm()) * self.n / self.batch)
+        return largest
+
+    def sweep(self, most: float) -> float:
+        """All data once; returns the root mean square error relative to the targets."""
+        squares, seen = 0.0, 0
+        for rows in windows(self.n, self.batch, self.generator):
+            ahead = torch.add(self.v, self.velocity, alpha=self.solver.momentum)
+            block = self.rows(rows)
+            error = block @ ahead - self.targets[rows]
+            size = float(error.square().mean())
+            if not math.isfinite(size) or size > LIMIT:
+                self.restart()
+                continue
+            pulled = block.rows(WHOLE).T @ (error / self.noise[rows])
+            gradient = pulled * (self.n / len(error)) + self.regularizer(ahead)
+            self.velocity.mul_(self.solver.momentum).sub_(gradient, alpha=self.step)
+            self.v += self.velocity
+            self.average.lerp_(self.v, self.chi)
+            squares, seen = squares + size * len(error), seen + len(error)
+            if self.epochs >= most:
+                break
+        return math.sqrt(squares / max(seen, 1))
+
+    def rows(self, rows: slice) -> KernelOperator:
+        """``K_IZ``, kept for the product with its transpose that follows."""
+        block = KernelOperator(self.kernel, take_rows(self.X, rows), self.Z)
+        self.entries += block.shape[0] * block.shape[1]
+        return block
+
+    def regularizer(self, v: Tensor) -> Tensor:
+        """``Φ_Z Φ_Zᵀ v`` with features drawn anew: unbiased for ``K_ZZ v``."""
+        phi = self.kernel.features(self.solver.features, dimension=self.Z.shape[1], generator=self.generator)(self.Z)
+        return phi @ (phi.mT @ v)
+
+    def restart(self) -> None:
+        """Back to the average, with half the step."""
+        self.v, self.velocity = self.average.clone(), torch.zeros_like(self.v)
+        if not bool(self.v.isfinite().all()):
+            self.v, self.average = torch.zeros_like(self.v), torch.zeros_like(self.v)
+        self.step /= 2.0
+        self.events.append(f"diverged: step halved to {self.step:.3g}")
+
+    def residual(self) -> tuple[Float[Tensor, " k"], int]:
+        """``‖(K_ZX B K_XZ + K_ZZ) v − K_ZX B t‖ / ‖K_ZX B t‖`` on some random inducing points."""
+        rows = min(self.m, RESIDUAL_ROWS)
+        chosen = take_rows(self.Z, torch.randperm(self.m, generator=self.generator)[:rows].to(self.Z.device))
+        back = KernelOperator(self.kernel, chosen, self.X, memory=0)
+        right = back @ (self.targets / self.noise)
+        left = back @ ((self.across @ self.average) / self.noise)
+        left = left + KernelOperator(self.kernel, chosen, self.Z, memory=0) @ self.average
+        self.entries += self.n * self.m + 2 * rows * self.n + rows * self.m
+        return (left - right).norm(dim=0) / right.norm(dim=0).clamp_min(1e-30), rows

@@ -1,0 +1,5 @@
+"""The Gaussian linear model ``Y = Φ w + ε``."""
+
+from matheron.linear import exact
+
+__all__ = ["exact"]

@@ -1,0 +1,67 @@
+"""The toy pictures run, at sizes smaller than any budget, to records that JSON holds and figures that draw."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from experiments import harness, style
+from experiments.harness import Experiment, Progress
+from experiments.variational_logistic import Config as Logistic
+from experiments.variational_logistic import labels, log_joint, variational_fit
+
+SMALLER = {
+    "bases-and-priors": {"features": 50, "inputs": 61},
+    "evaluation-functionals": {"inputs": 101},
+    "evidence-and-elbos": {"precisions": 21},
+    "evidence-lengthscale": {"features": 50, "lengthscales": 5, "inputs": 21},
+    "pathwise-decomposition": {"samples": 20, "features": 100},
+    "posterior-landscape": {"features": 50, "inputs": 41, "draws": 100},
+    "random-feature-convergence": {"draws": 5, "numbers": (10, 30), "shown": (10,), "inputs": 21},
+    "variance-starvation": {
+        "rows": 200,
+        "features": (40, 20, 60),
+        "samples": 16,
+        "inputs": 41,
+        "truth_features": 200,
+    },
+    "variational-logistic": {"side": 101},
+}
+
+
+@pytest.mark.parametrize("id", SMALLER)
+def test_pictures_run_and_draw(id, tmp_path):
+    whole = harness.discover("experiments")[id]
+    small = replace(whole.budgets["quick"], **SMALLER[id])
+    experiment = Experiment(**(vars(whole) | {"budgets": dict.fromkeys(harness.BUDGETS, small)}))
+    record = harness.perform(experiment, "quick", Progress(visible=False))
+    assert record["claims"]
+    assert record["table"]
+    harness.write(record, tmp_path)
+    path = harness.draw(experiment, tmp_path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / f"{id}.json").read_text()) == record
+    with style.applied():
+        assert experiment.draw(record).axes
+
+
+def test_the_variational_fit_has_no_better_neighbor():
+    """Its ELBO, estimated from many samples, falls when the mean or the covariance is moved."""
+    config = Logistic()
+    x, y = labels(config)
+    q, elbo = variational_fit(x, y, config)
+    draws = torch.randn(200_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def estimate(mean, factor):
+        log_density = torch.distributions.MultivariateNormal(mean, scale_tril=factor)
+        w = mean + draws @ factor.mT
+        return float((log_joint(w, x, y, config.prior_precision) - log_density.log_prob(w)).mean())
+
+    factor = torch.linalg.cholesky(q.covariance)
+    best = estimate(q.mean, factor)
+    assert abs(best - elbo) < 0.01
+    for shift in torch.tensor([[0.3, 0.0], [-0.3, 0.0], [0.0, 0.3], [0.0, -0.3]], dtype=torch.float64):
+        assert estimate(q.mean + shift, factor) < best
+    for scale in (0.8, 1.25):
+        assert estimate(q.mean, scale * factor) < best

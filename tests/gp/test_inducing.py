@@ -1,0 +1,124 @@
+import math
+import warnings
+
+import pytest
+import torch
+
+import matheron as mt
+from matheron.kernels import RBF
+from tests.gp import twins
+from tests.gp.test_posterior import NOISE, problem
+
+
+def test_posterior_and_bound_are_those_of_titsias():
+    X, y, x = problem(150)
+    Z = X[::10]
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2, inducing=Z)
+    mean, covariance, bound = twins.titsias(twins.rbf(1.0), X, y, NOISE, Z, x)
+    torch.testing.assert_close(post.mean(x), mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(post.covariance(x), covariance, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(post.variance(x), covariance.diagonal(), rtol=1e-6, atol=1e-6)
+    assert post.report.evidence_bound == pytest.approx(bound.item(), rel=1e-6)
+    assert post.report.inducing == 15
+
+
+def test_all_rows_as_inducing_points_give_the_exact_posterior():
+    X, y, x = problem(40)
+    post = mt.GaussianProcess(RBF(0.7), 0.05).condition(X, y, num_samples=2, inducing=X)
+    mean, covariance = twins.posterior(twins.rbf(0.7), X, y, NOISE, x)
+    torch.testing.assert_close(post.mean(x), mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(post.variance(x), covariance.diagonal(), rtol=1e-4, atol=1e-5)
+
+
+def test_functions_have_the_moments_of_the_posterior():
+    X, y, x = problem(150)
+    g = torch.Generator().manual_seed(0)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(
+        X, y, num_samples=4000, num_features=4000, inducing=X[::15], generator=g
+    )
+    mean, covariance, _ = twins.titsias(twins.rbf(1.0), X, y, NOISE, X[::15], x)
+    variance = covariance.diagonal()
+    assert ((post.sample(x).mean(0) - mean).abs() < 5 * (variance / 4000).sqrt() + 1e-3).all()
+    assert (
+        (post.variance(x, exact=False) / variance).log().abs() < 5 * math.sqrt(2 / 4000) + 5 / math.sqrt(4000)
+    ).all()
+
+
+def test_bound_stays_below_the_evidence_and_grows_with_points_in_any_units():
+    X, y, _ = problem(100)
+    gp = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True)
+    bounds = [gp.condition(X, y, num_samples=0, inducing=X[:m]).report.evidence_bound for m in (5, 20, 60)]
+    assert bounds[0] < bounds[1] < bounds[2]
+    scaled = gp.condition(10 * X, y * 3, num_samples=0, inducing=10 * X[:20]).report.evidence_bound
+    assert scaled == pytest.approx(bounds[1] - 100 * math.log(3), rel=1e-6)
+
+
+def test_descent_comes_close_to_the_factorization():
+    X, y, x = problem(600)
+    gp, g = mt.GaussianProcess(RBF(0.7), 0.2), torch.Generator()
+    exact = gp.condition(X, y, num_samples=20, inducing=X[::6], generator=g.manual_seed(0))
+    solver = mt.gp.InducingSGD(epochs=20, batch=64, tolerance=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
+        descended = gp.condition(X, y, num_samples=20, inducing=X[::6], solver=solver, generator=g.manual_seed(0))
+    inside = x[(x < 4).all(1)]
+    spread = exact.variance(inside).sqrt()
+    assert ((exact.mean(inside) - descended.mean(inside)).abs() < spread).all()
+    # Every function descends to its own target; that uses f for its projection on the inducing points.
+    difference = (exact.sample(inside) - descended.sample(inside)).square().mean().sqrt()
+    assert difference < 1.5 * spread.square().mean().sqrt()
+    assert not descended.exact_variance
+
+
+def test_inducing_numbers_are_chosen_for_the_user():
+    X, y, x = problem(300)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2, inducing=50)
+    mean, _ = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
+    assert post.report.inducing == 50
+    assert (post.mean(x) - mean).abs().max() < 0.05
+
+
+def test_condition_on_more_rows_through_the_same_points():
+    X, y, x = problem(120)
+    gp = mt.GaussianProcess(RBF(1.0), 0.05)
+    post = gp.condition(X[:100], y[:100], num_samples=2, inducing=X[::10]).condition_on(X[100:], y[100:])
+    mean, covariance, _ = twins.titsias(twins.rbf(1.0), X, y, NOISE, X[::10], x)
+    torch.testing.assert_close(post.mean(x), mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(post.variance(x), covariance.diagonal(), rtol=1e-6, atol=1e-6)
+
+
+def test_elimination_keeps_the_number_asked_for_and_spreads_it():
+    X = torch.rand(400, 2, generator=torch.Generator().manual_seed(0))
+    kept = mt.gp.eliminate_neighbors(X, 100)
+    assert kept.shape == (100, 2)
+    assert torch.pdist(kept).min() > 2 * torch.pdist(X[:100]).min()
+
+
+def test_k_means_makes_room_for_duplicated_rows():
+    X = torch.zeros(50, 2)
+    assert mt.gp.k_means(X, 5, torch.Generator().manual_seed(0)).shape == (1, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("inducing", "error", "message"),
+    [
+        (0, ValueError, "inducing must be at least 1"),
+        (61, ValueError, "inducing is 61 but there are 60 rows"),
+        (torch.zeros(4, 3).double(), ValueError, "inducing has 3 columns"),
+        (torch.zeros(4, 2), TypeError, "inducing is torch.float32"),
+    ],
+)
+def test_bad_inducing_points_get_a_clear_error(inducing, error, message):
+    X, y, _ = problem()
+    with pytest.raises(error, match=message):
+        mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, inducing=inducing)
+
+
+def test_solvers_that_do_not_fit_are_refused():
+    X, y, _ = problem()
+    gp = mt.GaussianProcess(RBF(1.0), 0.05)
+    with pytest.raises(TypeError, match="inducing="):
+        gp.condition(X, y, solver=mt.gp.InducingSGD())
+    with pytest.raises(TypeError, match="with inducing points the solver is"):
+        gp.condition(X, y, solver=mt.solvers.SDD(), inducing=10)

@@ -1,0 +1,266 @@
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import matheron as mt
+from matheron.kernels import RBF, Matern32, Tanimoto
+from tests.gp import twins
+
+NOISE = torch.tensor(0.05, dtype=torch.float64)
+
+
+def problem(n: int = 60, d: int = 2, outputs: int | None = None, seed: int = 0, dtype: torch.dtype = torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, d, generator=g, dtype=dtype) * 4
+    y = torch.sin(X.sum(1)) + 0.2 * torch.randn(n, generator=g, dtype=dtype)
+    if outputs is not None:
+        y = torch.stack([y * (i + 1) + i for i in range(outputs)], 1)
+    return X, y, torch.rand(17, d, generator=g, dtype=dtype) * 5
+
+
+@given(n=st.integers(2, 40), d=st.integers(1, 4), center=st.floats(-2, 2))
+def test_exact_posterior_is_that_of_the_dense_twin(n, d, center):
+    X, y, x = problem(n, d)
+    post = mt.GaussianProcess(RBF(1.3), 0.05, mean=center).condition(X, y, num_samples=2)
+    mean, covariance = twins.posterior(twins.rbf(1.3), X, y, NOISE, x, center)
+    torch.testing.assert_close(post.mean(x), mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(post.covariance(x), covariance, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(post.variance(x), covariance.diagonal(), rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(post.predict(x).variance, covariance.diagonal() + 0.05, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "solver", [mt.solvers.CG(tolerance=1e-6), mt.solvers.SketchAndProject(tolerance=1e-3, epochs=500), "auto"], ids=repr
+)
+def test_moments_of_the_functions_are_those_of_the_posterior(solver):
+    X, y, x = problem()
+    g = torch.Generator().manual_seed(1)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(
+        X, y, num_samples=4000, num_features=4000, solver=solver, generator=g
+    )
+    mean, covariance = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
+    variance = covariance.diagonal()
+    samples = post.sample(x)
+    error = samples.mean(0) - mean
+    assert (error.abs() < 5 * (variance / 4000).sqrt() + 2e-3).all()
+    spread = (samples - samples.mean(0)).square().mean(0)
+    # Four thousand draws, of a prior whose own covariance is right to 1/√features.
+    assert ((spread / variance).log().abs() < 5 * math.sqrt(2 / 4000) + 5 / math.sqrt(4000)).all()
+    empirical = post.variance(x, exact=False)
+    torch.testing.assert_close(empirical, (samples - post.mean(x)).square().mean(0))
+
+
+def test_mean_and_samples_agree_between_solvers():
+    X, y, x = problem(200)
+    gp = mt.GaussianProcess(Matern32(torch.ones(2)), 0.05)
+    posts = [
+        gp.condition(X, y, num_samples=5, solver=solver, generator=torch.Generator().manual_seed(0))
+        for solver in (mt.solvers.Cholesky(), mt.solvers.CG(tolerance=1e-8))
+    ]
+    torch.testing.assert_close(posts[0].sample(x), posts[1].sample(x), rtol=1e-5, atol=1e-5)
+    assert posts[0].report.variance == "exact"
+    assert "zero-mean" in posts[1].report.variance
+
+
+def test_exact_variances_can_be_asked_for_by_one_more_solve():
+    X, y, x = problem(100)
+    gp = mt.GaussianProcess(RBF(1.0), 0.05)
+    post = gp.condition(X, y, num_samples=4, solver=mt.solvers.CG(tolerance=1e-8))
+    _, covariance = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
+    torch.testing.assert_close(post.variance(x, exact=True), covariance.diagonal(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(post.covariance(x, exact=True), covariance, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match="at most 1000"):
+        post.variance(x.repeat(100, 1), exact=True)
+
+
+def test_variance_is_never_negative_where_rounding_could_make_it_so():
+    X = torch.linspace(0, 1, 400)[:, None]
+    post = mt.GaussianProcess(RBF(5.0), 1e-6).condition(X, X[:, 0], num_samples=2)
+    assert (post.variance(X) >= 0).all()
+    assert (post.predict(X).variance > 0).all()
+
+
+def test_several_outputs_share_one_solve():
+    X, Y, x = problem(outputs=3)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, Y, num_samples=4)
+    assert post.mean(x).shape == (17, 3)
+    assert post.sample(x).shape == (4, 17, 3)
+    assert post.predict(x).variance.shape == (17, 3)
+    assert post.paths[1](x).shape == (17, 3)
+    for i in range(3):
+        mean, covariance = twins.posterior(twins.rbf(1.0), X, Y[:, i], NOISE, x)
+        torch.testing.assert_close(post.mean(x)[:, i], mean, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(post.variance(x)[:, i], covariance.diagonal(), rtol=1e-7, atol=1e-8)
+    one = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, Y[:, :1], num_samples=4)
+    assert one.sample(x).shape == (4, 17, 1)
+
+
+def test_noise_per_row():
+    X, y, x = problem()
+    noise = torch.linspace(0.01, 1.0, len(X), dtype=torch.float64)
+    mean, _ = twins.posterior(twins.rbf(1.0), X, y, noise, x)
+    for post in (
+        mt.GaussianProcess(RBF(1.0), noise).condition(X, y, num_samples=2),
+        mt.GaussianProcess(RBF(1.0), 7.0).condition(X, y, num_samples=2, noise=noise),
+    ):
+        torch.testing.assert_close(post.mean(x), mean, rtol=1e-8, atol=1e-8)
+        with pytest.raises(ValueError, match="noise is missing"):
+            post.predict(x)
+        with pytest.raises(ValueError, match="noise is missing"):
+            post.condition_on(x, torch.zeros(len(x), dtype=x.dtype))
+        known = post.predict(x, noise=torch.ones(len(x), dtype=x.dtype))
+        torch.testing.assert_close(known.variance, post.variance(x) + 1.0)
+
+
+def test_standardize_makes_units_irrelevant():
+    X, y, x = problem()
+    plain = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True)
+    moved = copy.deepcopy(plain)
+    g = torch.Generator()
+    first = plain.condition(X, y, num_samples=3, generator=g.manual_seed(0))
+    shift, scale = torch.tensor([1e4, -3.0]), torch.tensor([20.0, 1e-3])
+    second = moved.condition(X * scale + shift, 100 * y - 7, num_samples=3, generator=g.manual_seed(0))
+    other = x * scale + shift
+    torch.testing.assert_close(second.mean(other), 100 * first.mean(x) - 7, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(second.sample(other), 100 * first.sample(x) - 7, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(second.predict(other).variance, 1e4 * first.predict(x).variance, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(second.covariance(other), 1e4 * first.covariance(x), rtol=1e-6, atol=1e-6)
+
+
+def test_constant_columns_constant_targets_and_duplicated_rows_work():
+    X = torch.cat([torch.rand(30, 1).repeat(2, 1), torch.full((60, 1), 7.0)], 1)
+    post = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True).condition(X, torch.full((60,), 3.0))
+    torch.testing.assert_close(post.mean(X), torch.full((60,), 3.0))
+    assert post.sample(X).isfinite().all()
+
+
+def test_paths_are_the_same_functions_at_every_call_and_differentiable():
+    X, y, x = problem()
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=3, solver=mt.solvers.CG(tolerance=1e-6))
+    torch.testing.assert_close(post.paths(x)[:, 3:9], post.paths(x[3:9]), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(post.paths[2](x), post.paths(x)[2], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(torch.stack([f(x) for f in post.paths]), post.sample(x), rtol=1e-10, atol=1e-10)
+    leaf = x[:4].clone().requires_grad_()
+    assert torch.autograd.gradcheck(post.paths, leaf)
+    assert torch.autograd.gradcheck(post.mean, leaf)
+    assert torch.autograd.gradcheck(post.variance, leaf)
+    exact = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=0)
+    assert torch.autograd.gradcheck(exact.variance, leaf)
+
+
+def test_a_posterior_stays_what_it_is_when_the_process_changes():
+    X, y, x = problem()
+    gp = mt.GaussianProcess(RBF(1.0), 0.05)
+    post = gp.condition(X, y, num_samples=2)
+    before = post.mean(x), post.sample(x), post.predict(x).variance
+    gp.kernel.lengthscale, gp.noise = 3.0, 0.5
+    for now, then in zip((post.mean(x), post.sample(x), post.predict(x).variance), before, strict=True):
+        assert torch.equal(now, then)
+
+
+def test_same_seed_same_posterior_and_a_drawn_seed_is_recorded():
+    X, y, x = problem()
+    gp = mt.GaussianProcess(RBF(1.0), 0.05)
+    first, second = (gp.condition(X, y, num_samples=2, generator=torch.Generator().manual_seed(5)) for _ in range(2))
+    assert torch.equal(first.sample(x), second.sample(x))
+    assert first.report.seed == second.report.seed != gp.condition(X, y, num_samples=2).report.seed
+
+
+def test_condition_on_is_conditioning_on_all_rows():
+    X, y, x = problem(120)
+    gp = mt.GaussianProcess(RBF(1.0), 0.05)
+    for solver in (mt.solvers.Cholesky(), mt.solvers.CG(tolerance=1e-8)):
+        post = gp.condition(X[:100], y[:100], num_samples=3, solver=solver).condition_on(X[100:], y[100:])
+        mean, covariance = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
+        torch.testing.assert_close(post.mean(x), mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(post.variance(x, exact=True), covariance.diagonal(), rtol=1e-5, atol=1e-5)
+        assert post.report.rows == 120
+        assert post.condition_on(x[:1], y[:1]).report.rows == 121
+
+
+def test_condition_on_keeps_the_functions_behind_the_samples():
+    X, y, _ = problem(120)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X[:119], y[:119], num_samples=3)
+    far = torch.full((1, 2), 50.0, dtype=torch.float64)
+    torch.testing.assert_close(post.condition_on(X[119:], y[119:]).sample(far), post.sample(far))
+
+
+def test_prediction_quantiles_and_density():
+    p = mt.gp.Prediction(torch.tensor([1.0]), torch.tensor([4.0]))
+    normal = torch.distributions.Normal(1.0, 2.0)
+    torch.testing.assert_close(p.quantile(0.1), normal.icdf(torch.tensor([0.1])))
+    low, high = p.interval(0.9)
+    torch.testing.assert_close(normal.cdf(high) - normal.cdf(low), torch.tensor([0.9]))
+    torch.testing.assert_close(p.log_prob(torch.tensor([3.0])), normal.log_prob(torch.tensor([3.0])))
+
+
+def test_tanimoto_on_sparse_rows():
+    g = torch.Generator().manual_seed(0)
+    X = (torch.rand(40, 30, generator=g) < 0.2).float()
+    y = X.sum(1) / 10
+    dense = mt.GaussianProcess(Tanimoto(), 0.01).condition(X, y, num_samples=3, generator=g.manual_seed(1))
+    sparse = mt.GaussianProcess(Tanimoto(), 0.01).condition(
+        X.to_sparse_csr(), y, num_samples=3, generator=g.manual_seed(1)
+    )
+    torch.testing.assert_close(dense.mean(X), sparse.mean(X.to_sparse_csr()))
+    torch.testing.assert_close(dense.sample(X), sparse.sample(X.to_sparse_csr()))
+
+
+def test_float32_data_with_a_variance_far_above_the_noise_lose_nothing():
+    X, y, x = problem(dtype=torch.float32)
+    gp = mt.GaussianProcess(Matern32([23.0, 386.0], 1645.0), 0.005)
+    post = gp.condition(X, y, num_samples=3)
+    exact = gp.condition(X.double(), y.double(), num_samples=0)
+    assert post.mean(x).dtype == post.sample(x).dtype == post.predict(x).variance.dtype == torch.float32
+    torch.testing.assert_close(post.mean(x), exact.mean(x.double()).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(post.paths(x)[:, 3:9], post.paths(x[3:9]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"y": torch.zeros(5)}, ValueError, "y has shape"),
+        ({"X": torch.zeros(1, 2), "y": torch.zeros(1)}, ValueError, "X has 1 rows"),
+        ({"y": torch.zeros(60).double()}, TypeError, "y is torch.float64 but X is torch.float32"),
+        ({"y": torch.zeros(60, dtype=torch.int64)}, TypeError, "y has dtype"),
+        ({"y": torch.full((60,), math.nan)}, ValueError, "y has 60 NaN"),
+        ({"y": torch.zeros(60, 0)}, ValueError, "y has no columns"),
+        ({"X": torch.full((60, 2), math.inf)}, ValueError, "X has 120 NaN or infinite"),
+        ({"noise": torch.ones(7)}, ValueError, "noise has shape"),
+        ({"noise": -1.0}, ValueError, "noise must be positive"),
+        ({"num_samples": -1}, ValueError, "num_samples must be at least 0"),
+        ({"solver": "sdd"}, TypeError, "solver must be"),
+    ],
+)
+def test_bad_data_gets_a_clear_error(change, error, message):
+    X, y, _ = problem(dtype=torch.float32)
+    arguments = {"X": X, "y": y} | change
+    with pytest.raises(error, match=message):
+        mt.GaussianProcess(RBF(1.0), 0.05).condition(**arguments)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bad_questions_get_a_clear_error():
+    X, y, x = problem()
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=0)
+    for question in (post.sample, post.paths):
+        with pytest.raises(ValueError, match="no functions were drawn"):
+            question(x)
+    with pytest.raises(ValueError, match="x has 3 columns but the training inputs had 2"):
+        post.mean(torch.zeros(4, 3, dtype=x.dtype))
+    with pytest.raises(TypeError, match=r"x is torch.float32"):
+        post.mean(x.float())
+    with pytest.raises(ValueError, match="x has no rows"):
+        post.mean(x[:0])
+    with pytest.raises(ValueError, match="y has 2 columns"):
+        post.condition_on(x, torch.zeros(len(x), 2, dtype=x.dtype))
+    unsolved = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=0, solver=mt.solvers.CG())
+    with pytest.raises(ValueError, match="pass exact=True"):
+        unsolved.variance(x)
+    with pytest.raises(TypeError, match=r"matheron.kernels"):
+        mt.GaussianProcess("rbf")
