@@ -94,7 +94,7 @@ def gpytorch(name: str, rows: int | None, steps: int, learning_rate: float, seed
         likelihood = peer.likelihoods.GaussianLikelihood()
         model = Model(likelihood)
         likelihood.noise = start.noise.item()
-        model.mean_module.constant = torch.nn.Parameter(start.mean.detach().float())
+        model.mean_module.initialize(constant=start.mean.item())
         model.covar_module.outputscale = start.kernel.variance.item()
         model.covar_module.base_kernel.lengthscale = start.kernel.lengthscale.detach().float()
         evidence = peer.mlls.ExactMarginalLogLikelihood(likelihood, model)
