@@ -189,6 +189,23 @@ def test_condition_on_keeps_the_functions_behind_the_samples():
     torch.testing.assert_close(post.condition_on(X[119:], y[119:]).sample(far), post.sample(far))
 
 
+def test_conditioning_goes_on_where_learning_left_off():
+    X, y, _ = problem(400)
+    gp, solver = mt.GaussianProcess(RBF(1.0), 0.05), mt.solvers.CG(tolerance=1e-4)
+    gp.fit(X, y, "iterative", steps=20, generator=torch.Generator().manual_seed(0))
+    functions = gp.warm.draws.functions
+    for num in (4, 20):
+        warm = gp.condition(X, y, num_samples=num, solver=solver)
+        shared = min(num, functions.num)
+        assert torch.equal(warm.paths.prior.weights[:, :shared], functions.weights[:, :shared])
+    moved = gp.condition(X + 0.1, y, num_samples=4, solver=solver)
+    assert not torch.equal(moved.paths.prior.weights, functions.weights[:, :4])
+    assert gp.condition(X, y, num_samples=4, inducing=20).report.inducing == 20
+    few = gp.condition(X, y, num_samples=4, solver=solver).report.epochs
+    gp.warm = None
+    assert few < gp.condition(X, y, num_samples=4, solver=solver).report.epochs
+
+
 def test_prediction_quantiles_and_density():
     p = mt.gp.Prediction(torch.tensor([1.0]), torch.tensor([4.0]))
     normal = torch.distributions.Normal(1.0, 2.0)

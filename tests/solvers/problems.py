@@ -9,6 +9,7 @@ from matheron.solvers import (
     CG,
     SDD,
     SGD,
+    AlternatingProjections,
     Auto,
     Cholesky,
     Nystrom,
@@ -24,6 +25,7 @@ STOCHASTIC = (
 )
 ITERATIVE = (
     *STOCHASTIC,
+    AlternatingProjections(epochs=400, tolerance=0.01, block=64),
     CG(tolerance=1e-3),
     CG(tolerance=1e-3, preconditioner=PivotedCholesky(20)),
     CG(tolerance=1e-3, preconditioner=Nystrom(20)),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from matheron.arguments import require_count
 from matheron.gp.covariance import Factors
 from matheron.gp.draws import PriorDraws, PriorFunctions, normals
+from matheron.gp.fitting.task import digest
 from matheron.gp.inducing_sgd import InducingSGD
 from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
 from matheron.gp.paths import Paths
@@ -229,7 +230,7 @@ def condition(
     else:
         from matheron.gp.inducing import InducingConditioning, locations
 
-        system = InducingConditioning(locations(inducing, data, dtype, source), **parts)
+        system, guess = InducingConditioning(locations(inducing, data, dtype, source), **parts), None
     return system.posterior(guess=guess, generator=source, seed=seed, **options)
 
 
@@ -253,9 +254,17 @@ def _factorizes(process: GaussianProcess, data: Observations, solver: Solver, in
 def _draws(
     process: GaussianProcess, data: Observations, num: int, num_features: int, generator: torch.Generator
 ) -> tuple[Kernel, PriorDraws | None, Tensor | None]:
-    """A frozen copy of the kernel, prior functions that refer to it, and where to start."""
+    """A frozen copy of the kernel, prior functions that refer to it, and where to start: where learning left off."""
     if num == 0:
         return copy.deepcopy(process.kernel).requires_grad_(False), None, None
+    warm = process.warm
+    if warm is not None and warm.solution.dtype == data.X.dtype and warm.digest == digest(data.X, data.Y):
+        kernel, draws = copy.deepcopy((process.kernel, warm.draws))
+        kernel.requires_grad_(False)
+        guess = data.Y.new_zeros(data.rows, data.outputs + num)
+        known = min(guess.shape[1], warm.solution.shape[1])
+        guess[:, :known] = warm.solution[:, :known]
+        return kernel, draws.resized(num, generator), guess
     kernel = copy.deepcopy(process.kernel).requires_grad_(False)
     try:
         draws = PriorDraws.draw(kernel, data.X, num, num_features=num_features, generator=generator)

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.kernels import Kernel
-from matheron.kernels.contraction import TILE, contract
+from matheron.kernels.contraction import contract
 from matheron.operators.memory import free_memory, gibibytes
+from matheron.solvers.cholesky import factor_in_place, upper_triangle
 
 if TYPE_CHECKING:
     from matheron.gp.observations import Observations
@@ -102,24 +103,15 @@ def exact_evidence(
 def factorized(kernel: Kernel, X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]) -> Float[Tensor, "n n"]:
     """``L`` with ``L Lᵀ = K + N`` over the memory of ``K + N``; rounding is met with a relative ``1e-10`` once."""
     for jitter in (0.0, 1e-10):
-        matrix = torch.empty(len(X), len(X), dtype=torch.float64, device=X.device)
-        evaluator = kernel.evaluator(X, X)
-        for top in range(0, len(X), TILE[0]):
-            rows = slice(top, min(top + TILE[0], len(X)))
-            # The factorization reads one triangle only.
-            for left in range(top, len(X), TILE[1]):
-                columns = slice(left, min(left + TILE[1], len(X)))
-                evaluator.fill(rows, columns, matrix[rows, columns])
+        matrix = upper_triangle(kernel, X)
         matrix.diagonal().add_(noise + jitter * matrix.diagonal().mean())
-        # LAPACK's order of columns is that of the transpose, so that it works in place.
-        factor, failed = matrix.mT, torch.empty((), dtype=torch.int32, device=X.device)
-        torch.linalg.cholesky_ex(factor, out=(factor, failed))
-        if not int(failed):
+        factor, failed = factor_in_place(matrix)
+        if not failed:
             return factor
         del matrix, factor
     raise ValueError(
-        f"K + N of {len(X)} rows is not positive definite at row {int(failed)}, also with a relative 1e-10 added to "
-        "its diagonal; raise the noise"
+        f"K + N of {X.shape[0]} rows is not positive definite at row {failed}, also with a relative 1e-10 added to its "
+        "diagonal; raise the noise"
     )
 
 

@@ -16,7 +16,8 @@ from matheron.kernels.stationary import Stationary, embed
 class StationaryContraction(Contraction):
     """``∂/∂log ℓ_k Σ W σ²κ(r²) = −2 Σ_ij G_ij (x_ik − z_jk)²/ℓ_k²`` with ``G = W ∘ σ² dκ/dr²``.
 
-    The square is multiplied out: one product of the tile ``G`` with ``[z, z², 1]`` serves all lengthscales.
+    The square is multiplied out: sums over rows and columns of the tile ``G``, and one product with ``z``, serve all
+    lengthscales.
     """
 
     def __init__(self, kernel: Stationary, x: Tensor, z: Tensor) -> None:
@@ -28,8 +29,8 @@ class StationaryContraction(Contraction):
             self.left, self.right = embed(stretch * scaled_x, stretch * scaled_z, stretch * center)
             self.x = scaled_x - center
             centered = scaled_z - center
-            ones = torch.ones_like(centered[:, :1])
-            self.moments = torch.cat([centered, centered.square(), ones], dim=1).to(z.dtype)
+            self.x_square, self.z_square = self.x.square(), centered.square()
+            self.z = torch.cat([centered, torch.ones_like(centered[:, :1])], dim=1).to(z.dtype)
         self.kernel: Stationary = kernel
         self.variance = kernel.variance.item()
         self.value = 0.0
@@ -46,10 +47,10 @@ class StationaryContraction(Contraction):
         self.kernel.fill_slope(correlation, slope)
         value = self.variance * float(torch.dot(weight.view(-1), correlation.view(-1)))
         self.value += value
-        moments = (slope.mul_(weight) @ self.moments[columns]).to(torch.float64)
-        d, x = len(self.squares), self.x[rows]
-        first, second, total = moments[:, :d], moments[:, d:-1], moments[:, -1:]
-        self.squares += (x * (x * total - 2.0 * first) + second).sum(0)
+        moments = (slope.mul_(weight) @ self.z[columns]).to(torch.float64)
+        by_row, by_column = moments[:, -1], slope.sum(0).to(torch.float64)
+        self.squares += by_row @ self.x_square[rows] + by_column @ self.z_square[columns]
+        self.squares -= 2.0 * (self.x[rows] * moments[:, :-1]).sum(0)
         return value
 
     def gradients(self) -> list[Tensor]:

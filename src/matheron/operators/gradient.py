@@ -34,12 +34,27 @@ class KernelProduct(torch.autograd.Function):
         gradient_V = operator.rows(ctx.rows).T @ upstream if ctx.needs_input_grad[2] else None
         needed = ctx.needs_input_grad[3:]
         totals = [torch.zeros_like(t) if need else None for t, need in zip(tensors, needed, strict=True)]
-        if any(needed):
+        if any(needed[:-2]) and not any(needed[-2:]):
+            index = torch.arange(operator.shape[0], device=V.device)[ctx.rows]
+            pieces = _parameter_gradients(operator, index, upstream, V)
+            totals = [piece if need else None for piece, need in zip([*pieces, None, None], needed, strict=True)]
+        elif any(needed):
             index = torch.arange(operator.shape[0], device=V.device)[ctx.rows]
             for rows, weight in zip(index.split(TILE[0]), upstream.split(TILE[0]), strict=True):
                 for left in range(0, V.shape[0], TILE[1]):
                     _add_tile_gradient(totals, operator, tensors, rows, slice(left, left + TILE[1]), weight, V)
         return None, None, gradient_V, *totals
+
+
+def _parameter_gradients(operator: KernelOperator, index: Tensor, upstream: Tensor, V: Tensor) -> list[Tensor]:
+    """With inputs that are fixed, kernels know shorter ways than autograd."""
+    contraction = operator.kernel.contraction(take_rows(operator.X, index).detach(), operator.Z.detach())
+    for top in range(0, len(index), TILE[0]):
+        rows = slice(top, min(top + TILE[0], len(index)))
+        for left in range(0, V.shape[0], TILE[1]):
+            columns = slice(left, min(left + TILE[1], V.shape[0]))
+            contraction.add(rows, columns, upstream[rows] @ V[columns].mT)
+    return contraction.gradients()
 
 
 def _add_tile_gradient(

@@ -64,11 +64,15 @@ class Tiles:
             return
         n, m = K.shape
         self.evaluator = K.kernel.evaluator(K.X.detach(), K.X.detach() if K.Z is K.X else K.Z.detach())
-        budget = KEEP * free_memory(K.device) if K.memory is None else K.memory
-        self.keeps = 0 < n * m * K.X.dtype.itemsize <= budget
-        if self.keeps:
-            self.matrix = torch.empty(n, m, dtype=K.X.dtype, device=K.device)
-            self.filled = torch.zeros(-(-n // TILE[0]), dtype=torch.bool)
+        if self.keeps and self.matrix.shape == K.shape and self.matrix.dtype == K.X.dtype:
+            # Its memory is taken already: asking for free memory beside it would let the matrix go.
+            self.filled.zero_()
+        else:
+            budget = KEEP * free_memory(K.device) if K.memory is None else K.memory
+            self.keeps = 0 < n * m * K.X.dtype.itemsize <= budget
+            if self.keeps:
+                self.matrix = torch.empty(n, m, dtype=K.X.dtype, device=K.device)
+                self.filled = torch.zeros(-(-n // TILE[0]), dtype=torch.bool)
         # Storages seen are held, so that no other takes their address.
         self.version, self.seen = version, [t.detach() for t in tensors]
 

@@ -1,5 +1,6 @@
 """``(K + N)⁻¹ Z`` for many right-hand sides at once."""
 
+from matheron.solvers.alternating_projections import AlternatingProjections
 from matheron.solvers.auto import Auto
 from matheron.solvers.cg import CG
 from matheron.solvers.checkpoint import Checkpoint
@@ -14,6 +15,7 @@ __all__ = [
     "CG",
     "SDD",
     "SGD",
+    "AlternatingProjections",
     "Auto",
     "Checkpoint",
     "Cholesky",

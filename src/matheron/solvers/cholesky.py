@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.kernels import Kernel
 from matheron.operators import KernelOperator, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.operators.tiles import TILE
@@ -82,12 +83,12 @@ class Cholesky:
                 f"Cholesky of {system.n} rows needs {gibibytes(needed)} in float64 and {gibibytes(free)} are free; "
                 "use CG, SDD or SketchAndProject"
             )
-        factor, failed = _factor_in_place(_assemble(system, 0.0))
+        factor, failed = factor_in_place(_assemble(system, 0.0))
         if not failed:
             return factor, {}
         shift = self.jitter * system.kernel.diagonal().mean().item()
         del factor
-        factor, failed = _factor_in_place(_assemble(system, shift))
+        factor, failed = factor_in_place(_assemble(system, shift))
         if failed:
             raise ValueError(
                 f"the system is not positive definite at row {failed}, also with {shift:.2g} added to its diagonal; "
@@ -99,21 +100,28 @@ class Cholesky:
 def _assemble(system: System, shift: float) -> Float[Tensor, "n n"]:
     """``K + N`` in float64, evaluated in float64 where it is a kernel matrix."""
     system.entries += system.n**2
-    if not isinstance(system.kernel, KernelOperator):
-        matrix = system.kernel.dense().to(torch.float64, copy=True)
+    if isinstance(system.kernel, KernelOperator):
+        matrix = upper_triangle(system.kernel.kernel, system.kernel.X.to(torch.float64))
     else:
-        matrix = torch.empty(system.n, system.n, dtype=torch.float64, device=system.device)
-        X = system.kernel.X.to(torch.float64)
-        evaluator = system.kernel.kernel.evaluator(X, X)
-        for top in range(0, system.n, TILE[0]):
-            for left in range(0, system.n, TILE[1]):
-                rows, columns = (slice(a, min(a + t, system.n)) for a, t in ((top, TILE[0]), (left, TILE[1])))
-                evaluator.fill(rows, columns, matrix[rows, columns])
+        matrix = system.kernel.dense().to(torch.float64, copy=True)
     matrix.diagonal().add_(system.noise.to(torch.float64) + shift)
     return matrix
 
 
-def _factor_in_place(matrix: Tensor) -> tuple[Tensor, int]:
+def upper_triangle(kernel: Kernel, X: Tensor) -> Float[Tensor, "n n"]:
+    """``K`` on and above the diagonal, which is all that :func:`factor_in_place` reads."""
+    n = X.shape[0]
+    matrix = torch.empty(n, n, dtype=X.dtype, device=X.device)
+    evaluator = kernel.evaluator(X, X)
+    for top in range(0, n, TILE[0]):
+        rows = slice(top, min(top + TILE[0], n))
+        for left in range(top, n, TILE[1]):
+            columns = slice(left, min(left + TILE[1], n))
+            evaluator.fill(rows, columns, matrix[rows, columns])
+    return matrix
+
+
+def factor_in_place(matrix: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], int]:
     """Over the matrix itself: LAPACK's order of columns is that of the transpose, which here is the same matrix."""
     factor = matrix.mT
     info = torch.empty((), dtype=torch.int32, device=matrix.device)

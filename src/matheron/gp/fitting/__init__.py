@@ -2,7 +2,10 @@
 
 from matheron.gp.fitting.exact import Exact
 from matheron.gp.fitting.fit import Method, fit
+from matheron.gp.fitting.iterative import Iterative
 from matheron.gp.fitting.priors import LogNormal
+from matheron.gp.fitting.subset import Subset
 from matheron.gp.fitting.task import FitWarning
+from matheron.gp.fitting.warm import WarmStart
 
-__all__ = ["Exact", "FitWarning", "LogNormal", "Method", "fit"]
+__all__ = ["Exact", "FitWarning", "Iterative", "LogNormal", "Method", "Subset", "WarmStart", "fit"]

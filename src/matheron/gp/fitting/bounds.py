@@ -13,7 +13,10 @@ from matheron.gp.fitting.parameters import Parameters
 from matheron.gp.observations import Observations
 
 REACH = math.log(1e4)
-"""Hyperparameters stay within this factor of their start, or of the data's scale."""
+"""Hyperparameters stay within this factor of their start."""
+
+LONGEST = math.log(1e2)
+"""Lengthscales grow by this factor at most: with that, an input has no say left."""
 
 LEAST_NOISE = 1e-6
 """Of the variance of the targets: below, solves in float32 lose their meaning."""
@@ -24,7 +27,7 @@ class Bounds:
     """``low ≤ θ ≤ high`` in logarithms; the mean and what is no logarithm are free.
 
     Noise lies between a millionth and a hundred times the variance of the targets, everything else within a factor
-    10⁴ of where it began.
+    10⁴ of where it began, lengthscales at most a factor 100 above.
     """
 
     low: Float64[Tensor, " p"]
@@ -36,6 +39,9 @@ class Bounds:
         start = parameters.vector()
         low, high = start - REACH, start + REACH
         places = parameters.places
+        for name, place in places.items():
+            if name.endswith("lengthscale"):
+                high[place] = start[place] + LONGEST
         for name in parameters.free & places.keys():
             low[places[name]], high[places[name]] = -math.inf, math.inf
         if "noise" in places:

@@ -9,17 +9,20 @@ import torch
 from torch import Tensor
 
 from matheron.gp.fitting.exact import Exact
+from matheron.gp.fitting.iterative import Iterative
 from matheron.gp.fitting.priors import LogNormal
 from matheron.gp.fitting.start import start_from_data
+from matheron.gp.fitting.subset import Subset
 from matheron.gp.fitting.task import Task
+from matheron.kernels.feature_map import NoFeaturesError
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 
 if TYPE_CHECKING:
     from matheron.gp.prior import GaussianProcess
 
-Method = Exact
-METHODS: dict[str, type[Method]] = {"exact": Exact}
+Method = Exact | Subset | Iterative
+METHODS: dict[str, type[Method]] = {"exact": Exact, "subset": Subset, "iterative": Iterative}
 
 EXACT_ROWS = 2_000
 """Up to here an exact evidence takes a fraction of a second."""
@@ -41,19 +44,19 @@ def fit(
     if start not in ("data", "current"):
         raise ValueError(f"start must be 'data' or 'current', got {start!r}")
     data = gp.observations(X, y)
-    chosen, reason = choose(gp, data.rows, method, options)
+    chosen, reason = choose(gp, data.X, method, options)
     if start == "data":
         start_from_data(gp, data)
-    task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint)
-    chosen.learn(task)
-    task.history[0].update(method=type(chosen).__name__.lower(), reason=reason)
-    gp.history = task.history
+    label = {"method": type(chosen).__name__.lower(), "reason": reason}
+    task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint, label)
+    gp.history, gp.warm = task.history, None
     if gp.standardize:
         gp.units = data.units
+    chosen.learn(task)
     return gp
 
 
-def choose(gp: GaussianProcess, rows: int, method: str | Method, options: Mapping[str, Any]) -> tuple[Method, str]:
+def choose(gp: GaussianProcess, X: Tensor, method: str | Method, options: Mapping[str, Any]) -> tuple[Method, str]:
     """The method as a value, and why this one."""
     if isinstance(method, Method):
         if options:
@@ -62,8 +65,20 @@ def choose(gp: GaussianProcess, rows: int, method: str | Method, options: Mappin
     if method == "auto":
         if options:
             raise TypeError(f"{', '.join(options)} given with method='auto'; name the method that it belongs to")
-        return Exact(), f"{rows} rows are few enough for exact evidences"
+        return automatic(gp, X)
     if method not in METHODS:
         known = ", ".join(map(repr, METHODS))
         raise ValueError(f"method must be 'auto', {known} or one of these as a value, got {method!r}")
     return METHODS[method](**options), "as asked"
+
+
+def automatic(gp: GaussianProcess, X: Tensor) -> tuple[Method, str]:
+    """By the number of rows, and by whether the kernel has prior functions to sample."""
+    rows = X.shape[0]
+    if rows <= EXACT_ROWS:
+        return Exact(), f"{rows} rows are few enough for exact evidences"
+    try:
+        gp.kernel.features(Iterative.num_features, dimension=X.shape[1], generator=torch.Generator())
+    except NoFeaturesError:
+        return Subset(), f"{rows} rows are too many for exact evidences, and the kernel has no random features"
+    return Iterative(), f"{rows} rows are too many for exact evidences"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Parameters:
-    """``θ``: every parameter that is to be learnt, positive ones as logarithms, one after the other.
+    """``θ``: every parameter that is to be learnt, positive ones as logarithms, the mean in multiples of ``unit``.
 
     Parameters whose name does not begin with ``log_``, such as the mean and those of foreign kernels, are ``free``.
 
@@ -26,8 +26,8 @@ class Parameters:
     torch.Size([5])
     """
 
-    def __init__(self, gp: GaussianProcess) -> None:
-        self.gp = gp
+    def __init__(self, gp: GaussianProcess, unit: float = 1.0) -> None:
+        self.gp, self.unit = gp, unit
         self.tensors = {natural_name(name): p for name, p in gp.named_parameters() if p.requires_grad}
         self.free = {natural_name(n) for n, _ in gp.named_parameters() if not n.split(".")[-1].startswith("log_")}
         if not self.tensors:
@@ -49,11 +49,23 @@ class Parameters:
 
     def vector(self) -> Float64[Tensor, " p"]:
         """The values now."""
-        return torch.cat([p.detach().to(torch.float64).reshape(-1) for p in self.tensors.values()]).cpu()
+        vector = torch.cat([p.detach().to(torch.float64).reshape(-1) for p in self.tensors.values()]).cpu()
+        return vector / self.units
+
+    @property
+    def units(self) -> Float64[Tensor, " p"]:
+        """What one unit of each entry stands for: ``unit`` for the mean."""
+        return torch.cat(
+            [
+                torch.full((p.numel(),), self.unit if name == "mean" else 1.0, dtype=torch.float64)
+                for name, p in self.tensors.items()
+            ]
+        )
 
     @torch.no_grad()
     def assign(self, vector: Float64[Tensor, " p"]) -> None:
         """Write them back."""
+        vector = vector * self.units
         for place, p in zip(self.places.values(), self.tensors.values(), strict=True):
             p.copy_(vector[place].reshape(p.shape))
 
@@ -62,11 +74,12 @@ class Parameters:
         pieces = {id(p): g for p, g in zip(self.gp.kernel.parameters(), kernel, strict=True)}
         pieces[id(self.gp.log_noise)] = self.gp.noise.detach() * noise.sum()
         pieces[id(self.gp.mean)] = mean if self.gp.mean.ndim == 1 else mean.sum()
-        return torch.cat([pieces[id(p)].to(torch.float64).reshape(-1) for p in self.tensors.values()]).cpu()
+        vector = torch.cat([pieces[id(p)].to(torch.float64).reshape(-1) for p in self.tensors.values()]).cpu()
+        return vector * self.units
 
     def natural(self, vector: Float64[Tensor, " p"]) -> dict[str, Any]:
         """Numbers in natural units, for a record."""
-        values = {}
+        values, vector = {}, vector * self.units
         for (name, place), p in zip(self.places.items(), self.tensors.values(), strict=True):
             value = vector[place] if name in self.free else vector[place].exp()
             values[name] = value.tolist() if p.ndim else float(value)

@@ -23,9 +23,13 @@ class LogNormal:
 
     >>> import matheron as mt
     >>> import torch
-    >>> X = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> g = torch.Generator().manual_seed(0)
+    >>> X = torch.rand(50, 3, generator=g)
+    >>> y = X[:, 0] + 0.1 * torch.randn(50, generator=g)
     >>> gp = mt.GaussianProcess(mt.kernels.RBF(lengthscale=[1.0, 1.0, 1.0]))
-    >>> gp = gp.fit(X, X[:, 0], priors={"*lengthscale": LogNormal(median=1.0, spread=0.5)})
+    >>> gp = gp.fit(X, y, priors={"*lengthscale": LogNormal(median=1.0, spread=0.5)})
+    >>> bool((gp.kernel.lengthscale < 5.0).all())
+    True
     """
 
     median: float

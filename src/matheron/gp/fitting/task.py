@@ -29,7 +29,10 @@ class FitWarning(UserWarning):
 
 @dataclass(eq=False)
 class Task:
-    """A process, its data, priors and bounds, and the record that grows."""
+    """A process, its data, priors and bounds, and the record that grows.
+
+    ``unit`` is the spread of the targets, in which the mean is learnt; ``label`` says which method and why.
+    """
 
     gp: GaussianProcess
     data: Observations
@@ -37,11 +40,16 @@ class Task:
     seed: int
     progress: bool = False
     checkpoint: Checkpoint | None = None
+    label: Mapping[str, str] = field(default_factory=dict)
+    unit: float | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.parameters = Parameters(self.gp)
+        if self.unit is None:
+            spread = float(self.data.Y.to(torch.float64).std(0, correction=0).mean())
+            self.unit = spread if spread > 0 else 1.0
+        self.parameters = Parameters(self.gp, self.unit)
         self.bounds = Bounds.around(self.parameters, self.data)
         self.prior = Priors(self.priors, self.parameters)
 
@@ -58,7 +66,12 @@ class Task:
     def record(self, vector: Float64[Tensor, " p"], **measured: Any) -> None:
         """One step."""
         step = {"step": len(self.history), "seconds": self.seconds, **measured}
-        self.history.append({**step, "hyperparameters": self.parameters.natural(vector)})
+        self.history.append(self.labelled(step | {"hyperparameters": self.parameters.natural(vector)}))
+
+    def labelled(self, record: dict[str, Any]) -> dict[str, Any]:
+        """With the method; the first record also says why this one."""
+        wanted = self.label if not self.history else {k: v for k, v in self.label.items() if k != "reason"}
+        return {**record, **wanted}
 
     def identity(self, method: object) -> dict[str, Any]:
         """What a checkpoint must agree with."""
