@@ -7,6 +7,8 @@ found through inducing points. Every method runs in a fresh child process.
 
 from __future__ import annotations
 
+import resource
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +20,7 @@ import matheron as mt
 from experiments import style
 from experiments.claims import Claim, at_most, within
 from experiments.gp_methods import OURS, Outcome, Task, gpytorch_svgp, posterior, solvers
-from experiments.harness import Experiment, Progress, Record, Report
+from experiments.harness import Experiment, Progress, Record, Report, peak_memory
 from experiments.peer import GIB, Peer
 from matheron.data import Split, load
 from matheron.data.regression import standardize
@@ -95,12 +97,17 @@ def million(config: dict[str, Any]) -> Callable[[], Any]:
             X[:train], y[:train], num_samples=settings.samples, inducing=settings.million_inducing, generator=generator
         )
         seconds = post.report.seconds
+        began, before = time.perf_counter(), peak_memory(resource.RUSAGE_SELF)
+        post.predict(X[:train])
+        predicted, after = time.perf_counter() - began, peak_memory(resource.RUSAGE_SELF)
         prediction = post.predict(X[train:])
         low, high = prediction.interval(0.9)
         inside = (y[train:] >= low) & (y[train:] <= high)
         return {
             "rows": train,
             "solve_seconds": seconds,
+            "predict_seconds": predicted,
+            "predict_gib": (after - before) / GIB,
             "error": float((prediction.mean - truth[train:]).square().mean().sqrt()),
             "spread": float(truth.std()),
             "mean_std": float(post.variance(X[train:]).mean().sqrt()),
