@@ -253,8 +253,9 @@ def draw(record: Record) -> Figure:
     for column, name in enumerate(sets):
         for row, noise in enumerate(("published", "low")):
             ax = axes[row, column]
-            for color, (label, trace) in zip(style.COLORS, curves[f"{name}, {noise} noise"].items(), strict=False):
-                width = 2.4 if label == "SketchAndProject" else 1.3
+            colors = (*style.COLORS, style.INK)
+            for color, (label, trace) in zip(colors, curves[f"{name}, {noise} noise"].items(), strict=False):
+                width = 2.4 if label in (BLOCKS, "SketchAndProject") else 1.3
                 ax.plot(trace["epochs"], trace["rmse"], color=color, label=label, linewidth=width)
             floor = exact.get((name, noise))
             if floor is not None:
