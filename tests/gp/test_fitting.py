@@ -61,7 +61,7 @@ def test_sampled_gradients_are_unbiased(outputs):
 
 
 @pytest.mark.parametrize(
-    "method", [Exact(), Iterative(steps=80), Iterative(steps=40, amplitude="mackay")], ids=["exact", "adam", "mackay"]
+    "method", [Exact(), Iterative(steps=60), Iterative(steps=40, amplitude="mackay")], ids=["exact", "adam", "mackay"]
 )
 def test_known_hyperparameters_come_back(method):
     X, y = data(500)
