@@ -8,6 +8,7 @@ import torch
 import matheron as mt
 from matheron.gp.evidence import exact_evidence
 from matheron.gp.fitting import Exact, FitWarning, Iterative, LogNormal, Subset
+from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.iterative import Climb
 from matheron.gp.fitting.start import start_from_data
 from matheron.gp.fitting.subset import nearest
@@ -60,7 +61,7 @@ def test_sampled_gradients_are_unbiased(outputs):
 
 
 @pytest.mark.parametrize(
-    "method", [Exact(), Iterative(steps=80), Iterative(steps=40, amplitude="mackay")], ids=["exact", "adam", "mackay"]
+    "method", [Exact(), Iterative(steps=60), Iterative(steps=40, amplitude="mackay")], ids=["exact", "adam", "mackay"]
 )
 def test_known_hyperparameters_come_back(method):
     X, y = data(500)
@@ -227,7 +228,7 @@ def test_a_gradient_that_breaks_keeps_the_last_good_values(monkeypatch):
 
     def broken(self, solution, original=Climb.gradients):
         first, second = original(self, solution)
-        steps.append(self.vector.detach().clone())
+        steps.append(self.vector)
         return (first * float("nan"), second) if len(steps) == 3 else (first, second)
 
     monkeypatch.setattr(Climb, "gradients", broken)
@@ -236,6 +237,17 @@ def test_a_gradient_that_breaks_keeps_the_last_good_values(monkeypatch):
         gp.fit(X, y, "iterative", steps=10, generator=seeded())
     assert len(gp.history) == 2
     assert bool(torch.isfinite(values(gp)).all())
+
+
+def test_adam_is_that_of_torch():
+    vector = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    theirs, ours, place = torch.optim.Adam([vector], lr=0.3, maximize=True), Adam(torch.zeros(3).double(), 0.3), 0.0
+    for _ in range(20):
+        gradient = torch.randn(3, dtype=torch.float64, generator=seeded())
+        vector.grad = gradient
+        theirs.step()
+        place = place + ours.step(gradient)
+    torch.testing.assert_close(place, vector.detach())
 
 
 def test_several_outputs_share_the_kernel():

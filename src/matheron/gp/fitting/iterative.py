@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from matheron.arguments import require_between, require_count
 from matheron.gp.draws import PriorDraws
+from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.mackay import amplitudes, fixed_point
 from matheron.gp.fitting.task import Task, digest
 from matheron.gp.fitting.warm import WarmStart
@@ -84,7 +85,7 @@ class Iterative:
                 if task.checkpoint is not None and task.checkpoint.due:
                     climb.save()
         task.gp.warm = climb.warm_start()
-        task.finish(climb.vector.detach(), climb.event)
+        task.finish(climb.vector, climb.event)
 
 
 class Climb:
@@ -114,13 +115,18 @@ class Climb:
             raise NoFeaturesError(f"method='iterative' samples prior functions, but {reason}; use 'subset'") from reason
         self.kernel = KernelOperator(task.gp.kernel, self.data.X)
         self.amplitudes = amplitudes(task) if method.amplitude == "mackay" else []
-        self.vector = task.bounds.clamp(task.parameters.vector()).requires_grad_()
-        self.adam = torch.optim.Adam([self.vector], lr=method.learning_rate, maximize=True)
+        self.vector = task.bounds.clamp(task.parameters.vector())
+        self.adam = Adam(self.vector, method.learning_rate)
         self.solution = self.data.Y.new_zeros(self.data.rows, self.data.outputs + functions)
-        self.count, self.gains = 0, list[float]()
+        self.gains: list[float] = []
         self.event: str | None = None
         if saved:
             self.resume(tensors, header)
+
+    @property
+    def count(self) -> int:
+        """Steps taken."""
+        return len(self.gains)
 
     @property
     def finished(self) -> bool:
@@ -131,19 +137,18 @@ class Climb:
 
     def step(self) -> None:
         """Solve, take the gradient, move."""
-        task, before = self.task, self.vector.detach().clone()
+        task, before = self.task, self.vector
         task.parameters.assign(before)
         result = self.solve()
         data_part, sample_part = self.gradients(result.solution)
         gradient = (data_part - sample_part + task.prior.log_density(before)[1]) / task.size
-        self.count += 1
         if not bool(torch.isfinite(gradient).all()):
             self.event = "the gradient is not finite"
             return
         self.solution = result.solution
         self.move(gradient, data_part, sample_part)
         # In absolute values: momentum that overshoots is no sign of having arrived.
-        self.gains.append(float(gradient.abs() @ (self.vector.detach() - before).abs()))
+        self.gains.append(float(gradient.abs() @ (self.vector - before).abs()))
         task.record(
             before,
             gradient_norm=float(gradient.norm()),
@@ -156,12 +161,9 @@ class Climb:
 
     def move(self, gradient: Tensor, data_part: Tensor, sample_part: Tensor) -> None:
         """Adam's step, MacKay's where it was asked for, and back within the bounds."""
-        with torch.no_grad():
-            self.vector.grad = gradient.clone()
-            self.vector.grad[self.amplitudes] = 0.0
-            self.adam.step()
-            self.vector[self.amplitudes] += fixed_point(data_part, sample_part)[self.amplitudes]
-            self.vector.copy_(self.task.bounds.clamp(self.vector))
+        step = self.adam.step(gradient)
+        step[self.amplitudes] = fixed_point(data_part, sample_part)[self.amplitudes]
+        self.vector = self.task.bounds.clamp(self.vector + step)
 
     @torch.no_grad()
     def solve(self) -> Result:
@@ -223,13 +225,15 @@ class Climb:
     def save(self) -> None:
         """Write a checkpoint; the draws come back from the seed."""
         assert self.task.checkpoint is not None
-        state = self.adam.state[self.vector]
-        tensors = {"vector": self.vector.detach(), "solution": self.solution}
-        tensors |= {name: state[name] for name in ("exp_avg", "exp_avg_sq", "step")} if state else {}
+        tensors = {
+            "vector": self.vector,
+            "solution": self.solution,
+            "mean": self.adam.mean,
+            "square": self.adam.square,
+        }
         header = {
             "identity": self.identity,
             "seed": self.seed,
-            "count": self.count,
             "gains": self.gains,
             "history": self.task.history,
             "seconds": self.task.seconds,
@@ -238,10 +242,8 @@ class Climb:
 
     def resume(self, tensors: dict[str, Tensor], header: dict) -> None:
         """Go on where a checkpoint was written."""
-        with torch.no_grad():
-            self.vector.copy_(tensors["vector"])
-        self.adam.state[self.vector] = {name: tensors[name] for name in ("exp_avg", "exp_avg_sq", "step")}
+        self.vector, self.gains = tensors["vector"], header["gains"]
+        self.adam.mean, self.adam.square, self.adam.count = tensors["mean"], tensors["square"], self.count
         self.solution = tensors["solution"].to(self.solution.device)
-        self.count, self.gains = header["count"], header["gains"]
         self.task.history.extend(header["history"])
         self.task.began -= header["seconds"]
