@@ -35,13 +35,12 @@ class Config:
     seed: int = 0
 
 
-def approximate(setting: Problem, Z: Tensor) -> tuple[Tensor, Tensor]:
+def approximate(setting: Problem, post: mt.gp.Posterior) -> tuple[Tensor, Tensor]:
     """Standard deviations with ``f`` in place of ``f_Z`` in closed form, and zero-mean functions drawn that way."""
-    k, b = setting.kernel, 1.0 / NOISE
-    K_XZ, K_xZ = k(setting.X, Z), k(setting.x, Z)
-    matrix = k(Z) + b * K_XZ.mT @ K_XZ
-    matrix.diagonal().add_(1e-10 * matrix.diagonal().mean())
-    update = b * K_XZ @ torch.cholesky_solve(K_xZ.mT, torch.linalg.cholesky(matrix))  # (K_xZ W)ᵀ
+    k, Z = setting.kernel, post.conditioning.support
+    _, factor = post.conditioning.factorize()  # of K_ZZ + σ⁻² K_ZX K_XZ
+    assert factor is not None
+    update = k(setting.X, Z) @ torch.cholesky_solve(k(Z, setting.x), factor) / NOISE  # (K_xZ W)ᵀ
     variance = k.diagonal(setting.x) - 2.0 * (update * setting.across.mT).sum(0)
     variance += (update * (setting.system() @ update)).sum(0)
     functions = setting.features(setting.x) @ setting.weights - update.mT @ setting.targets[:, 1:]
@@ -57,7 +56,7 @@ def run(config: Config, progress: Progress) -> Report:
         curves[regime] = setting.curves()
         for amount, points in progress(list(zip(AMOUNTS, numbers, strict=True)), regime):
             optimal, post = setting.inducing(points, torch.Generator().manual_seed(config.seed))
-            std, functions = approximate(setting, post.conditioning.support)
+            std, functions = approximate(setting, post)
             found = Moments(optimal.mean, std)
             ratio = ratios[regime, amount] = {
                 "optimal": optimal.std / setting.exact.std,
