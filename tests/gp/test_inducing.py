@@ -106,6 +106,21 @@ def test_elimination_keeps_the_number_asked_for_and_spreads_it():
     assert torch.pdist(kept).min() > 2 * torch.pdist(X[:100]).min()
 
 
+def test_elimination_spreads_evenly_what_is_dense_in_one_place():
+    X = torch.randn(3000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kept = mt.gp.eliminate_neighbors(X, 20)[:, 0].sort().values
+    assert len(kept) == 20
+    assert kept[0] < X.sort(dim=0).values[5, 0]
+    inner = kept[2:-2].diff()  # at the ends the rows themselves have gaps
+    assert inner.max() < 4.0 * inner.min()
+
+
+def test_elimination_drops_copies_first_and_keeps_them_if_it_must():
+    X = torch.arange(6.0).repeat(50)[:, None]
+    assert mt.gp.eliminate_neighbors(X, 6)[:, 0].sort().values.tolist() == list(range(6))
+    assert len(mt.gp.eliminate_neighbors(X, 100)) == 100
+
+
 def test_k_means_makes_room_for_duplicated_rows():
     X = torch.zeros(50, 2)
     assert mt.gp.k_means(X, 5, torch.Generator().manual_seed(0)).shape == (1, 2)
