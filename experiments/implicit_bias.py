@@ -2,8 +2,8 @@
 
 The regions are told by the exact posterior: interpolation where its standard deviation is below 0.3 of the prior's,
 far away where it is above 0.99, extrapolation between. ``v_i(·) = Σ_j V_ji λ_i^(−½) k(x_j, ·)`` are the spectral basis
-functions of ``K = V Λ Vᵀ``; where they lie is told by ``∫ v_i²`` over the window. For the posterior mean by plain SGD on
-``½ b‖Y − Kα‖² + ½‖α‖²_K`` (minibatches drawn with replacement, the regularizer in full, arithmetic average of ``t``
+functions of ``K = V Λ Vᵀ``; where they lie is told by ``∫ v_i²`` over the window. For the posterior mean by plain SGD
+on ``½ b‖Y − Kα‖² + ½‖α‖²_K`` (minibatches drawn with replacement, the regularizer in full, arithmetic average of ``t``
 iterates from zero, no momentum), with probability ``1 − δ`` in every direction at once
 
     ``|⟨v_i, μ_SGD − μ⟩| ≤ λ_i^(−½) ( b‖Y‖ / (βt) + G √((2/t) log(n/δ)) )``.
@@ -52,9 +52,10 @@ class Config:
     """Sizes; ``step`` is a share of the largest step that the bound allows."""
 
     rows: int = 10_000
-    samples: int = 256
-    epochs: float = 2_000.0
+    samples: int = 64
+    epochs: float = 10_000.0
     batch: int = 512
+    averaging: float = 10.0
     plain_steps: int = 20_000
     plain_batch: int = 512
     step: float = 0.5
@@ -122,7 +123,7 @@ def descend(setting: Problem, spectrum: Spectrum, config: Config, progress: Prog
 
 def run(config: Config, progress: Progress) -> Report:
     setting = problem(INFILL, config.rows, config.samples, config.seed)
-    solver = mt.solvers.SGD(epochs=config.epochs, tolerance=1e-12, batch=config.batch)
+    solver = mt.solvers.SGD(epochs=config.epochs, tolerance=1e-12, batch=config.batch, averaging=config.averaging)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
         result = solver.solve(
@@ -155,16 +156,16 @@ def run(config: Config, progress: Progress) -> Report:
         "plain SGD": along[-1]["error"] / truth.abs(),
         "SGD": spectrum.coordinates(result.solution[:, 0] - setting.alpha[:, 0]).abs() / truth.abs(),
     }
-    for i in range(min(30, len(spectrum.values))):
-        table.append(
-            {
-                "direction": i + 1,
-                "eigenvalue": float(spectrum.values[i]),
-                "share among the data": float(inside[i]),
-                **{f"relative error, {name}": float(value[i]) for name, value in relative.items()},
-                "error over bound": float(along[-1]["error"][i] / along[-1]["bound"][i]),
-            }
-        )
+    table += [
+        {
+            "direction": i + 1,
+            "eigenvalue": float(spectrum.values[i]),
+            "share among the data": float(inside[i]),
+            **{f"relative error, {name}": float(value[i]) for name, value in relative.items()},
+            "error over bound": float(along[-1]["error"][i] / along[-1]["bound"][i]),
+        }
+        for i in range(min(30, len(spectrum.values)))
+    ]
     curves = setting.curves() | {
         "SGD": found.curve(),
         "W2": distance,
@@ -285,7 +286,7 @@ EXPERIMENT = Experiment(
     title="Where stochastic gradient descent errs: regions and spectral basis functions",
     reproduces=("Figure 4.10 (SGD error and spectral basis functions), section 4.4", "Proposition in section 4.4"),
     budgets={
-        "quick": replace(WHOLE, rows=2_500, samples=32, epochs=300.0, batch=128, plain_steps=5_000, plain_batch=128),
+        "quick": replace(WHOLE, rows=2_000, samples=32, epochs=2_500.0, batch=128, plain_steps=5_000, plain_batch=128),
         "full": WHOLE,
         "thesis": WHOLE,
     },
