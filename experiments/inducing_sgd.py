@@ -1,10 +1,10 @@
 """Stochastic descent through inducing points on household electricity: test RMSE and NLL over time, for fewer points.
 
-Inducing points are training rows, those closest to others eliminated. Descent on them, on all rows (SGD) and in the dual
-(SDD) makes as many passes over the data, and conjugate gradients as many products; SVGP learns 1,024 locations until its
-bound stops rising. Hyperparameters maximize the exact evidence of a random subset and are shared. Where a factorization
-is affordable, the KL-optimal posterior of the same points and the exact one stand beside. Every method runs in a fresh
-child process; choosing the points is timed apart.
+Inducing points are training rows, those closest to others eliminated. Descent on them, on all rows (SGD) and in the
+dual (SDD) makes as many passes over the data, and conjugate gradients as many products; SVGP learns 1,024 locations
+until its bound stops rising. Hyperparameters maximize the exact evidence of a random subset and are shared. Where a
+factorization is affordable, the KL-optimal posterior of the same points and the exact one stand beside. Every method
+runs in a fresh child process; choosing the points is timed apart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 
 import matheron as mt
