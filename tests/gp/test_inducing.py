@@ -70,6 +70,23 @@ def test_descent_comes_close_to_the_factorization():
     assert not descended.exact_variance
 
 
+def test_descent_gets_further_with_leading_directions():
+    """Both go to one solution; where the data crowd, steps in its leading directions hold up those in all others."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(1500, 1, generator=g, dtype=torch.float64)
+    y = (3 * X[:, 0]).sin() + 0.01 * torch.randn(1500, generator=g, dtype=torch.float64)
+    gp, Z = mt.GaussianProcess(RBF(0.5), 1e-4), mt.gp.eliminate_neighbors(X, 30)
+    best = gp.condition(X, y, num_samples=0, inducing=Z).mean(X)
+    error = {}
+    for rank in (0, 20):
+        solver = mt.gp.InducingSGD(epochs=2.0, batch=64, rank=rank)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
+            post = gp.condition(X, y, num_samples=0, inducing=Z, solver=solver, generator=g.manual_seed(1))
+        error[rank] = float((post.mean(X) - best).square().mean().sqrt())
+    assert error[20] < 0.5 * error[0]
+
+
 def test_inducing_numbers_are_chosen_for_the_user():
     X, y, x = problem(300)
     g = torch.Generator().manual_seed(0)
