@@ -269,12 +269,13 @@ def draw(record: Record) -> Figure:
     speed.set(title="Error by direction", yscale="log", xlabel="direction", ylim=(1e-7, 3.0))
     speed.legend(loc="lower left", fontsize=8)
     for part, color in zip(curves["bound"], (style.SKY, style.GREEN, style.BLUE), strict=True):
-        bound.plot(index, part["error"], ".-", color=color, label=f"{part['steps']:,} steps")
-        bound.plot(index, part["Gaussian bound"], color=color, linestyle="--", linewidth=1.2)
-        bound.plot(index, part["bound"], color=color, linestyle=":", linewidth=1.2)
+        bound.plot(
+            index, part["error"], ".-", color=color, label=f"error, {part['steps']:,} step" + "s" * (part["steps"] > 1)
+        )
+        bound.plot(index, part["bound"], color=color, linestyle="--", linewidth=1.2)
     bound.set(title="Plain SGD and the bound on it", yscale="log", xlabel="direction", ylabel="RKHS error")
-    bound.plot([], [], color=style.GRAY, linestyle=":", label="bound")
-    bound.plot([], [], color=style.GRAY, linestyle="--", label="with Gaussian noise")
+    bound.plot([], [], color=style.GRAY, linestyle="--", label="bound")
+    bound.set_ylim(bottom=1e-9)
     bound.legend(loc="lower left", fontsize=8, ncols=2)
     return figure
 

@@ -175,7 +175,7 @@ def draw_posterior(
 ) -> None:
     """A posterior's mean and two standard deviations, the exact one dashed, and some of the data."""
     x, data, exact = curves["x"], curves["data"], curves["exact"]
-    ax.plot(data["x"], data["y"], ".", color=style.LIGHT, markersize=3, zorder=1, label="some of the data")
+    ax.plot(data["x"], data["y"], ".", color=style.LIGHT, markersize=3.5, zorder=1, label="some data")
     style.band(ax, x, method["mean"], [2.0 * s for s in method["std"]], color=color, label=f"{label} ± 2 std")
     for sign, name in ((0.0, "exact ± 2 std"), (2.0, None), (-2.0, None)):
         line = [m + sign * s for m, s in zip(exact["mean"], exact["std"], strict=True)]
