@@ -164,7 +164,7 @@ def draw(record: Record) -> Figure:
         right.plot(
             curves["products"], curves["residual"], color=COLORS[regime], linestyle=":", label=f"{regime}, residual"
         )
-    right.axvline(curves["budget"], color=style.GRAY, linewidth=1.0, label=f"{curves['budget']} products")
+    right.axvline(curves["budget"], ymin=0.25, color=style.GRAY, linewidth=1.0, label=f"{curves['budget']} products")
     right.set(title="Errors by product", xscale="log", yscale="log", xlabel="products with the kernel matrix")
     right.set_ylim(bottom=1e-14)
     right.legend(loc="lower left", ncols=2, fontsize=8)

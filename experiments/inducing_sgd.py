@@ -23,6 +23,7 @@ from experiments.gp_methods import Outcome, Task, gpytorch_svgp, posterior
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.large_regression import task_of
 from experiments.peer import GIB, Peer
+from matheron.data import load
 
 AFFORDABLE = 6_000
 """Rows or inducing points up to which a factorization stands beside the descent."""
@@ -40,6 +41,7 @@ class Config:
     passes: float = 28.0
     batch: int = 512
     evidence_rows: int = 3_000
+    test_rows: int | None = None
     samples: int = 64
     svgp_points: int = 1_024
     svgp_epochs: int = 200
@@ -60,6 +62,8 @@ def method(config: dict[str, Any], label: str) -> Callable[[], Any]:
     """What a child runs."""
     settings = Config(**{**config, "shares": tuple(config["shares"])})
     task = task_of(settings.data, settings.rows, settings.evidence_rows, settings.seed)
+    split, tested = task.split, slice(0, settings.test_rows)
+    task = replace(task, split=replace(split, X_test=split.X_test[tested], y_test=split.y_test[tested]))
 
     def work() -> dict[str, Any]:
         kind, _, number = label.partition(", m = ")
@@ -110,8 +114,7 @@ def ask(config: Config, label: str) -> dict[str, Any]:
 
 
 def run(config: Config, progress: Progress) -> Report:
-    task = task_of(config.data, config.rows, 10, config.seed)
-    rows = len(task.split.y_train)
+    rows = min(len(load(config.data).split(0).y_train), config.rows or 10**9)
     table: list[dict[str, Any]] = []
     curves: dict[str, Any] = {}
     for label in progress(labels(config, rows), "methods"):
@@ -225,6 +228,7 @@ EXPERIMENT = Experiment(
             passes=60.0,
             batch=128,
             evidence_rows=1_000,
+            test_rows=4_000,
             svgp_points=256,
             svgp_epochs=50,
             memory=3 * GIB,

@@ -152,7 +152,7 @@ EXPERIMENT = Experiment(
     title="Stochastic descent where data crowd and where they spread",
     reproduces=("Figure 4.1 (SGD, CG and SVGP in two regimes: its SGD), section 4.2",),
     budgets={
-        "quick": Config(rows=2_000, samples=32, sgd_epochs=2_500.0, sdd_epochs=100.0, batch=128),
+        "quick": Config(rows=2_000, samples=32, sgd_epochs=1_000.0, sdd_epochs=100.0, batch=128),
         "full": replace(WHOLE, samples=64),
         "thesis": WHOLE,
     },
