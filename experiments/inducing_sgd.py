@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from matplotlib.figure import Figure
 
 import matheron as mt
@@ -62,7 +63,8 @@ def method(config: dict[str, Any], label: str) -> Callable[[], Any]:
     """What a child runs."""
     settings = Config(**{**config, "shares": tuple(config["shares"])})
     task = task_of(settings.data, settings.rows, settings.evidence_rows, settings.seed)
-    split, tested = task.split, slice(0, settings.test_rows)
+    split, order = task.split, torch.Generator().manual_seed(settings.seed)
+    tested = torch.randperm(len(split.y_test), generator=order)[: settings.test_rows]
     task = replace(task, split=replace(split, X_test=split.X_test[tested], y_test=split.y_test[tested]))
 
     def work() -> dict[str, Any]:
