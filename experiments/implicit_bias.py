@@ -287,7 +287,7 @@ EXPERIMENT = Experiment(
     title="Where stochastic gradient descent errs: regions and spectral basis functions",
     reproduces=("Figure 4.10 (SGD error and spectral basis functions), section 4.4", "Proposition in section 4.4"),
     budgets={
-        "quick": replace(WHOLE, rows=2_000, samples=32, epochs=1_000.0, batch=128, plain_steps=5_000, plain_batch=128),
+        "quick": replace(WHOLE, rows=2_000, samples=32, epochs=2_500.0, batch=128, plain_steps=5_000, plain_batch=128),
         "full": WHOLE,
         "thesis": WHOLE,
     },
