@@ -1,9 +1,9 @@
 """Stochastic descent through inducing points on household electricity: test RMSE and NLL over time, for fewer points.
 
-Inducing points are training rows, those closest to others eliminated, and descent on them is preconditioned by its
-leading directions, which SGD on all rows is not; the thesis has neither preconditioned. Descent on them, on all rows (SGD) and in the
+Inducing points are training rows, those closest to others eliminated. Descent on them, on all rows (SGD) and in the
 dual (SDD) makes as many passes over the data, and conjugate gradients as many products; SVGP learns 1,024 locations
-until its bound stops rising. Hyperparameters maximize the exact evidence of a random subset and are shared. Where a
+until its bound stops rising. Descent on inducing points is preconditioned by its leading directions, and SGD on all rows
+is not; in the thesis neither is. Hyperparameters maximize the exact evidence of a random subset and are shared. Where a
 factorization is affordable, the KL-optimal posterior of the same points and the exact one stand beside. Every method
 runs in a fresh child process; choosing the points is timed apart.
 """
