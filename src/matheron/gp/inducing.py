@@ -28,7 +28,8 @@ BLOCK = 4096
 DIRECT = 6_000
 """Inducing points up to which a factorization is quicker than descent."""
 
-JITTER = 1e-10
+JITTERS = (1e-10, 1e-7)
+"""Of the mean diagonal; the second where distances far beyond the lengthscale have left the matrix fewer digits."""
 
 
 class InducingConditioning(Conditioning):
@@ -90,7 +91,7 @@ class InducingConditioning(Conditioning):
                 f"{m} inducing points need {gibibytes(needed)} for their factors and {gibibytes(free)} are free; "
                 "use fewer, or InducingSGD()"
             )
-        L = self.prior_factor()
+        L, jitter = self.prior_factor()
         gram, right, trace = torch.zeros_like(L), L.new_zeros(m, targets.shape[1]), 0.0
         for A, scale, rows in self.whitened_rows(L):
             gram.addmm_(A, A.mT)
@@ -117,7 +118,7 @@ class InducingConditioning(Conditioning):
             epochs=(n * m + m * m) / n**2,
             seconds=time.perf_counter() - began,
             solver=f"Cholesky of {m} inducing points",
-            trace=[],
+            trace=[] if jitter == JITTERS[0] else [{"event": f"added {jitter:g} of the mean to the diagonal of K_ZZ"}],
             exact=True,
         ).warn()
 
@@ -128,18 +129,19 @@ class InducingConditioning(Conditioning):
         constant = noise.log().sum() + len(noise) * math.log(2 * math.pi) + 2 * C.diagonal().log().sum() + trace
         return float(-0.5 * (fit + Y.shape[1] * constant) - len(noise) * self.units.y_scale.log().sum())
 
-    def prior_factor(self) -> Float[Tensor, "m m"]:
-        """``L Lᵀ = K_ZZ``, with a relative jitter that keeps coincident points apart."""
-        Z = self.Z.double()
-        matrix = self.kernel(Z)
-        matrix.diagonal().add_(JITTER * matrix.diagonal().mean())
-        factor, failed = torch.linalg.cholesky_ex(matrix)
-        if int(failed):
-            raise ValueError(
-                f"the kernel matrix of the {Z.shape[0]} inducing points is singular to working precision; "
-                "use fewer, or locations further apart"
-            )
-        return factor
+    def prior_factor(self) -> tuple[Float[Tensor, "m m"], float]:
+        """``L Lᵀ = K_ZZ``, with a relative jitter that keeps coincident points apart, and that jitter."""
+        matrix = self.kernel(self.Z.double())
+        diagonal, scale = matrix.diagonal().clone(), matrix.diagonal().mean()
+        for jitter in JITTERS:
+            matrix.diagonal().copy_(diagonal + jitter * scale)
+            factor, failed = torch.linalg.cholesky_ex(matrix)
+            if not int(failed):
+                return factor, jitter
+        raise ValueError(
+            f"the kernel matrix of the {self.Z.shape[0]} inducing points is singular to working precision; "
+            "use fewer, or locations further apart"
+        )
 
     def whitened_rows(self, L: Float[Tensor, "m m"]) -> Iterator[tuple[Tensor, Tensor, slice]]:
         """``A = L⁻¹ K_ZX B^½`` some data rows at a time, with ``B^½`` and the rows."""

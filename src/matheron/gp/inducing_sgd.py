@@ -24,6 +24,15 @@ RESIDUAL_ROWS = 4096
 LIMIT = 1e3
 """Targets have unit mean square; a batch whose error has this much has blown up."""
 
+SAMPLE = 8
+"""Rows per direction from which the directions of largest curvature are found."""
+
+NOISE = 10.0
+"""Curvature of the last leading direction, at least, in units of what the regularizer's noise has in any."""
+
+BLOCK = 4096
+"""Inducing points whose kernel with that sample exists at once."""
+
 WHOLE = slice(None)
 
 
@@ -31,10 +40,13 @@ WHOLE = slice(None)
 class InducingSGD:
     """``min_v ½ Σ_i B_i (t_i − K_{x_i Z} v)² + ½ ‖v‖²_{K_ZZ}`` by minibatches of data and fresh random features.
 
-    The gradient estimate is ``(n/r) K_ZI B_I (K_IZ v − t_I) + Φ_Z Φ_Zᵀ v``, with ``n`` the number of data rows
-    (thesis §4.3). The step is ``step / λ`` with ``λ`` the largest eigenvalue of ``(n/r) K_ZI B_I K_IZ`` measured on a
-    few batches, and halves when a batch's error blows up. An epoch is ``n²`` kernel entries, as everywhere, so that
-    one pass over the data costs ``m / n`` of it.
+    The gradient estimate is ``g = (n/r) K_ZI B_I (K_IZ v − t_I) + Φ_Z Φ_Zᵀ v``, with ``n`` the number of data rows
+    (thesis §4.3). Steps go along ``P g``: ``P = I − U diag(1 − λ_q/λ_i) Uᵀ``, with ``rank`` top eigenvectors of
+    ``K_ZX B K_XZ`` from a sample of rows, evens out the largest curvatures, so that steps can be as much longer in all
+    other directions; ``rank=0`` is the thesis' method. They are ``step / λ`` long, with ``λ`` the largest eigenvalue of
+    ``(n/r) P K_ZI B_I K_IZ`` measured on a few batches, and halve when a batch's error blows up. The answer is an
+    average over about the last ``1/averaging`` of the steps made. An epoch is ``n²`` kernel entries, as everywhere, so
+    that one pass over the data costs ``m / n`` of it.
 
     >>> InducingSGD(epochs=2.0).batch
     512
@@ -46,7 +58,8 @@ class InducingSGD:
     features: int = 100
     momentum: float = 0.9
     step: float = 0.5
-    averaging: float = 100.0
+    averaging: float = 10.0
+    rank: int = 100
 
     def __post_init__(self) -> None:
         require_between("epochs", self.epochs, 0.0, 1e9)
@@ -56,6 +69,7 @@ class InducingSGD:
         require_between("momentum", self.momentum, -1e-9, 0.9999)
         require_between("step", self.step, 0.0, 2.0)
         require_between("averaging", self.averaging, 0.0, 1e9)
+        require_count("rank", self.rank, least=0)
 
     @torch.no_grad()
     def solve(
@@ -130,25 +144,57 @@ class _Descent:
         self.v = start / self.scale
         self.velocity, self.average = torch.zeros_like(self.v), self.v.clone()
         self.entries, self.events = 0, list[str]()
+        self.directions, self.shortening = self.leading(min(solver.rank, self.n, self.m))
         self.step = solver.step / self.curvature()
-        steps = solver.epochs * self.n**2 / (self.batch * self.m)
-        self.chi = min(1.0, solver.averaging / steps)
+        self.steps = 0
 
     @property
     def epochs(self) -> float:
         """Kernel entries in units of ``n²``."""
         return self.entries / self.n**2
 
+    def leading(self, rank: int) -> tuple[Float[Tensor, "m q"], Float[Tensor, " q"]]:
+        """Top eigenvectors of ``K_ZX B K_XZ``, from a sample of rows, and the share of a step taken off along each.
+
+        The rows are in random order, so that the first ones are a sample. Their Gram matrix gives the vectors.
+        """
+        if rank == 0:
+            return self.v.new_zeros(self.m, 0), self.v.new_zeros(0)
+        rows = slice(0, min(self.n, SAMPLE * rank))
+        sample, scale = take_rows(self.X, rows), self.noise[rows].rsqrt().double()
+        gram = torch.zeros(len(scale), len(scale), dtype=torch.float64, device=self.X.device)
+        for start in range(0, self.m, BLOCK):
+            part = self.kernel(take_rows(self.Z, slice(start, start + BLOCK)), sample).double()
+            gram.addmm_(part.mT, part)
+        values, vectors = torch.linalg.eigh(scale * gram * scale.mT * (self.n / len(scale)))
+        values, vectors = values.flip(0)[:rank], vectors.flip(1)[:, :rank]
+        # Beyond rounding, and so steep that the noise of the regularizer, a matrix of few features, is little to it.
+        noise = float(self.kernel.diagonal(self.Z).sum()) / self.solver.features
+        kept = values > max(1e-6 * float(values[0]), NOISE * noise)
+        if not bool(kept.any()):
+            return self.v.new_zeros(self.m, 0), self.v.new_zeros(0)
+        values, vectors = values[kept], scale * vectors[:, kept] * (self.n / len(scale) / values[kept]).sqrt()
+        self.entries += 2 * self.m * len(scale)
+        directions = KernelOperator(self.kernel, self.Z, sample, memory=0) @ vectors.to(self.v.dtype)
+        return directions, (1.0 - values[-1] / values).to(self.v.dtype)
+
+    def preconditioned(self, gradient: Float[Tensor, "m k"]) -> Float[Tensor, "m k"]:
+        """``P g``: along the top directions curvature is then that along the last of them."""
+        if self.directions.shape[1] == 0:
+            return gradient
+        return gradient - self.directions @ (self.shortening[:, None] * (self.directions.mT @ gradient))
+
     def curvature(self) -> float:
-        """``λ_max((n/r) K_ZI B_I K_IZ)`` over three random batches, by power iteration on their rows."""
+        """``λ_max((n/r) P K_ZI B_I K_IZ)`` over three random batches, by power iteration on their rows."""
         largest = 0.0
         for _ in range(3):
             start = int(torch.randint(self.n - self.batch + 1, (), generator=self.generator))
             rows = slice(start, start + self.batch)
             block, scale = self.rows(rows), self.noise[rows].sqrt()
-            vector = torch.ones(self.batch, 1, dtype=self.X.dtype, device=self.X.device)
-            for _ in range(8):
-                vector = (block @ (block.rows(WHOLE).T @ (vector / vector.norm() / scale))) / scale
+            vector = torch.randn(self.batch, 1, dtype=self.X.dtype, generator=self.generator).to(self.X.device)
+            for _ in range(16):
+                pulled = block.rows(WHOLE).T @ (vector / vector.norm() / scale)
+                vector = (block @ self.preconditioned(pulled)) / scale
             largest = max(largest, float(vector.norm()) * self.n / self.batch)
         return largest
 
@@ -165,9 +211,10 @@ class _Descent:
                 continue
             pulled = block.rows(WHOLE).T @ (error / self.noise[rows])
             gradient = pulled * (self.n / len(error)) + self.regularizer(ahead)
-            self.velocity.mul_(self.solver.momentum).sub_(gradient, alpha=self.step)
+            self.velocity.mul_(self.solver.momentum).sub_(self.preconditioned(gradient), alpha=self.step)
             self.v += self.velocity
-            self.average.lerp_(self.v, self.chi)
+            self.steps += 1
+            self.average.lerp_(self.v, min(1.0, self.solver.averaging / self.steps))
             squares, seen = squares + size * len(error), seen + len(error)
             if self.epochs >= most:
                 break

@@ -17,6 +17,9 @@ CANDIDATES = 50_000
 
 BLOCK = 1024
 
+TABLE = 2**24
+"""Distances that exist at once."""
+
 
 def k_means(X: Float[Tensor, "n d"], num: int, generator: torch.Generator) -> Float[Tensor, "num d"]:
     """``num`` centers of the rows of ``X``, by Lloyd's algorithm on at most 50,000 of them.
@@ -42,9 +45,10 @@ def k_means(X: Float[Tensor, "n d"], num: int, generator: torch.Generator) -> Fl
 
 
 def eliminate_neighbors(X: Float[Tensor, "n d"], num: int) -> Float[Tensor, "num d"]:
-    """``num`` rows of ``X``, without those that have another kept row closest to them (thesis §4.3).
+    """``num`` rows of ``X``, without those that are closest to another one that stays (thesis §4.3).
 
-    Rows go in rounds: of each pair of nearest neighbors one goes, the closest pairs first, until ``num`` are left.
+    Rows go in rounds, in each the closest quarter at most, so that what is left is spread evenly however dense the
+    data were; distances are looked up again only for rows whose neighbor went.
 
     >>> import torch
     >>> eliminate_neighbors(torch.tensor([[0.0], [0.1], [5.0], [9.0]]), 3)
@@ -53,22 +57,48 @@ def eliminate_neighbors(X: Float[Tensor, "n d"], num: int) -> Float[Tensor, "num
             [9.0000]])
     """
     _require_fewer(num, X)
-    kept = X
+    kept = _distinct(X, num)
+    rows = torch.arange(len(kept), device=X.device)
+    distance, neighbor = _nearest(kept, rows) if len(kept) > num else (X.new_zeros(0), rows)
     while len(kept) > num:
-        distance, neighbor = _nearest(kept)
-        gone = torch.zeros(len(kept), dtype=torch.bool, device=X.device)
-        partner = torch.zeros_like(gone)
-        surplus = len(kept) - num
-        for row in distance.argsort(stable=True).tolist():
-            other = int(neighbor[row])
-            # A row whose neighbor has gone, or that another one leans on, waits for the next round.
-            if not (gone[other] or partner[row]):
-                gone[row] = partner[other] = True
-                surplus -= 1
-                if surplus == 0:
-                    break
-        kept = kept[~gone]
+        gone = _eliminated(distance, neighbor, len(kept) - num)
+        place = (~gone).cumsum(0) - 1
+        stale = gone[neighbor][~gone]
+        kept, distance, neighbor = kept[~gone], distance[~gone], place[neighbor[~gone]]
+        again = stale.nonzero()[:, 0]
+        if len(again) and len(kept) > num:
+            distance[again], neighbor[again] = _nearest(kept, again)
     return kept
+
+
+def _distinct(X: Float[Tensor, "n d"], num: int) -> Float[Tensor, "r d"]:
+    """The first of every set of equal rows, in order, and as many of the others as are needed for ``num``."""
+    _, group = torch.unique(X, dim=0, return_inverse=True)
+    order = group.argsort(stable=True)
+    first = torch.ones(len(X), dtype=torch.bool, device=X.device)
+    first[order[1:]] = group[order[1:]] != group[order[:-1]]
+    missing = num - int(first.sum())
+    if missing > 0:
+        first[(~first).nonzero()[:missing, 0]] = True
+    return X[first]
+
+
+def _eliminated(distance: Float[Tensor, " n"], neighbor: Tensor, surplus: int) -> Tensor:
+    """Rows to go, as a mask: of the closest quarter those nobody leans on, and one of each pair that stands alone."""
+    n = len(distance)
+    candidate = torch.zeros(n, dtype=torch.bool, device=distance.device)
+    # Ever fewer towards the end, when a pair that is not among the very closest would be missed.
+    candidate[distance.argsort(stable=True)[: max(2, min(n, surplus) // 4)]] = True
+    own = torch.arange(n, device=distance.device)
+    leaning = torch.zeros(n, dtype=torch.int64, device=distance.device)
+    leaning.index_add_(0, neighbor[candidate], torch.ones_like(neighbor[candidate]))
+    pair = candidate & candidate[neighbor] & (neighbor[neighbor] == own) & (own < neighbor)
+    gone = candidate & ((leaning == 0) | (pair & (leaning == 1)))
+    if int(gone.sum()) > surplus:
+        closest = gone.nonzero()[:, 0]
+        closest = closest[distance[closest].argsort(stable=True)[:surplus]]
+        gone = torch.zeros_like(gone).index_fill_(0, closest, True)
+    return gone
 
 
 def random_rows(X: Tensor, num: int, generator: torch.Generator) -> Tensor:
@@ -77,17 +107,16 @@ def random_rows(X: Tensor, num: int, generator: torch.Generator) -> Tensor:
     return take_rows(X, torch.randperm(X.shape[0], generator=generator).to(X.device)[:num].sort().values)
 
 
-def _nearest(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " n"], Tensor]:
-    """Squared distance to, and index of, the nearest other row."""
+def _nearest(X: Float[Tensor, "n d"], rows: Tensor) -> tuple[Float[Tensor, " r"], Tensor]:
+    """Squared distance of some rows to, and index of, the nearest other row."""
     centered = X - X.mean(0)
     squares = centered.square().sum(1)
     distances, indices = [], []
-    for start in range(0, len(X), BLOCK):
-        part = centered[start : start + BLOCK]
-        table = torch.addmm(squares, part, centered.mT, alpha=-2.0)
-        table[torch.arange(len(part)), torch.arange(start, start + len(part))] = torch.inf
+    for part in rows.split(max(1, TABLE // len(X))):
+        table = torch.addmm(squares, centered[part], centered.mT, alpha=-2.0)
+        table[torch.arange(len(part), device=X.device), part] = torch.inf
         least, index = table.min(1)
-        distances.append(least + squares[start : start + BLOCK])
+        distances.append((least + squares[part]).clamp_min(0.0))
         indices.append(index)
     return torch.cat(distances), torch.cat(indices)
 
