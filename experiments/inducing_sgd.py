@@ -2,7 +2,7 @@
 
 Inducing points are training rows, those closest to others eliminated. Descent on them, on all rows (SGD) and in the
 dual (SDD) makes as many passes over the data, and conjugate gradients as many products; SVGP learns 1,024 locations
-until its bound stops rising. Descent on inducing points is preconditioned by its leading directions, and SGD on all rows
+until its bound stops rising. Descent on inducing points is preconditioned by its leading directions, SGD on all rows
 is not; in the thesis neither is. Hyperparameters maximize the exact evidence of a random subset and are shared. Where a
 factorization is affordable, the KL-optimal posterior of the same points and the exact one stand beside. Every method
 runs in a fresh child process; choosing the points is timed apart.

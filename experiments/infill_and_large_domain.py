@@ -141,7 +141,7 @@ def draw(record: Record) -> Figure:
             bottom.plot(curves["x"], curves[name]["W2"], color=color, label=name)
         bottom.set(title="2-Wasserstein distance to the exact posterior", xlabel="x", yscale="log", ylim=(1e-16, 10.0))
         bottom.set_xlim(curves["x"][0], curves["x"][-1])
-        bottom.legend(loc="upper right")
+        bottom.legend(loc="center right")
     return figure
 
 
