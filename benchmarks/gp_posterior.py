@@ -28,7 +28,7 @@ CLOSE = 0.02
 """How far above the best NLL of all methods counts as equal quality."""
 
 OURS = "matheron"
-HOUSE = "houseelectric"
+HOUSE = "houseelectric_subset"
 
 
 @dataclass(frozen=True)

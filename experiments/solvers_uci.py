@@ -193,7 +193,7 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
             found.append(at_most(f"{where}: RMSE of {solver} above the exact", measured=excess[solver], limit=CLOSE))
             found.append(at_most(f"{where}: restarts of {solver}", measured=here[solver]["restarts"], limit=0))
         if noise == "low":
-            published = "RMSE .16, .68, .05, 3.03, 9.79 on the five sets (table 4.1)"
+            published = "RMSE .16, .68, .05, 3.03, 9.79 on the five sets (table 4.2)"
             found.append(
                 at_least(
                     f"{where}: RMSE of CG above the exact", measured=excess["CG"], limit=CLOSE, published=published
@@ -278,7 +278,7 @@ FULL = Config(rows=None)
 EXPERIMENT = Experiment(
     id="solvers-uci",
     title="Solvers on UCI regression: test RMSE against epochs",
-    reproduces=("Table 4.1 (low-noise regression)", "Section 4.5.1 (UCI benchmark), solvers of the posterior mean"),
+    reproduces=("Table 4.2 (low-noise regression)", "Section 4.5.1 (UCI benchmark), solvers of the posterior mean"),
     budgets={"quick": replace(FULL, rows=3_000, nystrom_rank=300), "full": FULL, "thesis": FULL},
     run=run,
     draw=draw,

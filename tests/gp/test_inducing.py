@@ -91,9 +91,10 @@ def test_inducing_numbers_are_chosen_for_the_user():
     X, y, x = problem(300)
     g = torch.Generator().manual_seed(0)
     post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2, inducing=50, generator=g)
-    mean, _ = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
+    mean, covariance = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
     assert post.report.inducing == 50
-    assert (post.mean(x) - mean).abs().max() < 0.2
+    # A small part of what is uncertain anyway, also beyond the data.
+    assert ((post.mean(x) - mean).abs() < 0.5 * covariance.diagonal().sqrt()).all()
 
 
 def test_points_closer_than_the_lengthscale_on_a_long_line_are_factorized_and_said():
