@@ -57,7 +57,7 @@ def test_descent_comes_close_to_the_factorization():
     X, y, x = problem(600)
     gp, g = mt.GaussianProcess(RBF(0.7), 0.2), torch.Generator()
     exact = gp.condition(X, y, num_samples=20, inducing=X[::6], generator=g.manual_seed(0))
-    solver = mt.gp.InducingSGD(epochs=20, batch=64, tolerance=0.1)
+    solver = mt.gp.InducingSGD(epochs=5, batch=64, tolerance=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
         descended = gp.condition(X, y, num_samples=20, inducing=X[::6], solver=solver, generator=g.manual_seed(0))
@@ -79,7 +79,7 @@ def test_descent_gets_further_with_leading_directions():
     best = gp.condition(X, y, num_samples=0, inducing=Z).mean(X)
     error = {}
     for rank in (0, 20):
-        solver = mt.gp.InducingSGD(epochs=2.0, batch=64, rank=rank)
+        solver = mt.gp.InducingSGD(epochs=0.3, batch=64, rank=rank)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
             post = gp.condition(X, y, num_samples=0, inducing=Z, solver=solver, generator=g.manual_seed(1))
