@@ -79,7 +79,7 @@ def test_descent_gets_further_with_leading_directions():
     best = gp.condition(X, y, num_samples=0, inducing=Z).mean(X)
     error = {}
     for rank in (0, 20):
-        solver = mt.gp.InducingSGD(epochs=0.3, batch=64, rank=rank)
+        solver = mt.gp.InducingSGD(epochs=0.5, batch=64, rank=rank)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
             post = gp.condition(X, y, num_samples=0, inducing=Z, solver=solver, generator=g.manual_seed(1))
