@@ -198,7 +198,7 @@ def draw(record: Record) -> Figure:
     last = axes[-1]
     if growth:
         last.plot([g["rows"] for g in growth], [g["seconds"] for g in growth], "o-", color=style.BLUE)
-        last.set(title=f"{OURS} on {HOUSE}, slope {slope(growth):.2f}" if len(growth) > 1 else OURS)
+        last.set(title=f"Growth, slope {slope(growth):.2f}" if len(growth) > 1 else "Growth")
     last.set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds")
     figure.legend(loc="outside lower center", ncols=5, frameon=False)
     return figure
