@@ -155,7 +155,7 @@ def draw(record: Record) -> Figure:
     table = record["table"]
     sets = list(dict.fromkeys(row["set"] for row in table))
     methods = list(dict.fromkeys(row["method"] for row in table))
-    figure = Figure(figsize=(2.6 * len(sets), 6.4), layout="constrained")
+    figure = Figure(figsize=(max(9.0, 2.6 * len(sets)), 6.4), layout="constrained")
     axes = figure.subplots(3, len(sets), squeeze=False)
     for column, name in enumerate(sets):
         for line, (key, label) in enumerate((("rmse", "test RMSE"), ("nll", "test NLL"), ("minutes", "minutes"))):

@@ -40,8 +40,8 @@ class Auto:
     """The quickest solver for the size, the noise and the memory at hand; ``result.solver`` says which and why.
 
     Exact to ``EXACT_ROWS`` rows. Beyond, conjugate gradients with :class:`NystromBlocks`, which reached a residual of
-    0.01 in the fewest epochs on every set and noise of the experiment ``solvers-uci``; sketch-and-project where its
-    blocks would not fit, or where it stalls; conjugate gradients alone for operators without cheap rows or noise.
+    0.01 in the fewest epochs on all sets and noises of the experiment ``solvers-uci`` but one; sketch-and-project where
+    it stalls, as on that one, or its blocks would not fit; conjugate gradients alone without cheap rows or noise.
 
     >>> import torch
     >>> import matheron as mt
