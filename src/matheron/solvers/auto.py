@@ -31,6 +31,9 @@ PATIENCE = 12
 HOPELESS = 0.5
 """A residual that is not worth keeping: zero has one."""
 
+FEW = 2.0
+"""Epochs too few for another attempt."""
+
 PRECONDITIONER = 0.4
 """The share of free memory a preconditioner may take, what is needed while it is built included."""
 
@@ -101,11 +104,10 @@ class Auto:
         if second is None or not Path(second.path).exists():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                half = replace(solver, epochs=0.5 * self.epochs)
-                first = half.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
+                first = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
             first = replace(first, solver=f"{first.solver}, chosen by Auto: {reason}")
-            if first.converged:
-                return first
+            if first.converged or self.epochs - first.epochs < FEW:
+                return first.warn()
         left = self.epochs - (0.0 if first is None else first.epochs)
         if first is not None and float(first.residual.max()) <= HOPELESS:
             result = replace(solver, epochs=left).solve(system, Z, guess=first.solution, checkpoint=second, **options)

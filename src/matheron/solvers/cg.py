@@ -21,8 +21,8 @@ class CG(IterativeSolver):
 
     Safe in float32: every ``refresh`` iterations the residual is computed afresh, the directions are restarted where
     it has drifted from the recurrence, and the iterate with the smallest residual is kept, since at low noise
-    residuals rise and fall. With ``patience`` it ends after so many iterations that brought no column's residual down.
-    Thesis, section 3.3.
+    residuals rise and fall. With ``patience`` it ends after so many iterations that brought no column's residual down,
+    or when the residual has drifted. Thesis, section 3.3.
 
     >>> import torch
     >>> import matheron as mt
@@ -119,6 +119,8 @@ class _Conjugate(Iteration):
         drifted = (true - self.residual).norm(dim=0) > 0.1 * true.norm(dim=0)
         if bool(drifted.any()):
             self.events.append(f"restarted {int(drifted.sum())} columns: rounding had moved the residual")
+            # Who has patience only for progress wants to look at the true residual now.
+            self.finished = self.patience is not None
             # What the recurrence called best may not have been.
             self.best_norm = torch.where(drifted, torch.inf, self.best_norm)
             self.direction = torch.where(drifted, 0.0, self.direction)
