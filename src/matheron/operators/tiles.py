@@ -10,6 +10,7 @@ from torch import Tensor
 
 from matheron.kernels.evaluator import Evaluator, Scratch
 from matheron.operators.base import Index
+from matheron.operators.layout import by_columns
 from matheron.operators.memory import free_memory
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Tiles:
     def product(self, rows: Index, V: Float[Tensor, "m s"]) -> Float[Tensor, "r s"]:
         """``K[rows] V`` from kept rows where there are any."""
         self._refresh()
+        V = by_columns(V)
         if isinstance(rows, slice):
             rows = slice(*rows.indices(self.operator.shape[0]))
             if rows.step == 1 and self.keeps:

@@ -34,6 +34,9 @@ HOPELESS = 0.5
 FEW = 2.0
 """Epochs too few for another attempt."""
 
+LEAST_RANK = 1000
+"""Where a preconditioner of the usual rank would not fit, one of this rank is better than none."""
+
 PRECONDITIONER = 0.4
 """The share of free memory a preconditioner may take, what is needed while it is built included."""
 
@@ -70,13 +73,14 @@ class Auto:
             return CG(self.epochs, self.tolerance), f"{parts.kernel!r} offers whole products only"
         if not bool((parts.noise > 0).all()):
             return CG(self.epochs, self.tolerance), "the system has no noise to precondition with"
-        preconditioner = NystromBlocks()
-        needed, free = 2 * preconditioner.bytes(parts.n), free_memory(parts.device)
-        if needed <= PRECONDITIONER * free:
-            return (
-                CG(self.epochs, self.tolerance, preconditioner, patience=PATIENCE),
-                f"{parts.n} rows, with {gibibytes(needed)} for a preconditioner that takes few epochs",
-            )
+        free = free_memory(parts.device)
+        for preconditioner in (NystromBlocks(), NystromBlocks(rank=LEAST_RANK)):
+            needed = 2 * preconditioner.bytes(parts.n)
+            if needed <= PRECONDITIONER * free:
+                return (
+                    CG(self.epochs, self.tolerance, preconditioner, patience=PATIENCE),
+                    f"{parts.n} rows, with {gibibytes(needed)} for a preconditioner that takes few epochs",
+                )
         return (
             SketchAndProject(self.epochs, self.tolerance),
             f"{parts.n} rows, too many for a preconditioner of {gibibytes(needed)} in {gibibytes(free)}",
