@@ -17,7 +17,7 @@ Update = Literal["mackay", "evidence", "bound", "elbo"]
 
 
 def fixed_mean_bound(model: Primal, w: Float[Tensor, " d"], Y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """``𝓜(w, A) = log p(Y|w) − ½‖w‖²_A − ½ logdet(I + A⁻¹M)``: the evidence's bound at a mean, the covariance at its best.
+    """``𝓜(w, A) = log p(Y|w) − ½‖w‖²_A − ½ logdet(I + A⁻¹M)``: a bound on the log evidence at any mean.
 
     Equal to the log evidence where ``w`` is the mode of this ``A``. Thesis, section 6.1.1.
 

@@ -108,7 +108,9 @@ class GaussianCurvature(_DiagonalCurvature):
                 raise ValueError("size is missing; give the number of rows with a single precision")
             values = values.expand(require_count("size", size))
         elif values.ndim != 1 or size not in (None, len(values)):
-            raise ValueError(f"precision has shape {tuple(values.shape)}; give a number and size=, or one value per row")
+            raise ValueError(
+                f"precision has shape {tuple(values.shape)}; give a number and size=, or one value per row"
+            )
         super().__init__(values, outputs)
 
 
@@ -139,10 +141,12 @@ class CategoricalCurvature(Curvature):
         p = _probabilities(probabilities, 2)
         sums = p.sum(1)
         if not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
-            raise ValueError(f"probabilities sum to {float(sums[(sums - 1).abs().argmax()]):g}; give each row a sum of 1")
+            raise ValueError(
+                f"probabilities sum to {float(sums[(sums - 1).abs().argmax()]):g}; give each row a sum of 1"
+            )
         # LLᵀ = B holds for a sum of one, to rounding.
         self.probabilities = p / sums[:, None]
-        super().__init__(*p.shape, p.dtype, p.device)
+        super().__init__(p.shape[0], p.shape[1], p.dtype, p.device)
 
     def product(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "m s"]:
         """``p ⊙ V − p (pᵀV)``."""
@@ -166,7 +170,7 @@ class CategoricalCurvature(Curvature):
         """The probabilities of some data."""
         taken = object.__new__(CategoricalCurvature)
         taken.probabilities = self.probabilities[index]
-        Curvature.__init__(taken, *taken.probabilities.shape, self.dtype, self.device)
+        Curvature.__init__(taken, len(taken.probabilities), self.outputs, self.dtype, self.device)
         return taken
 
 
@@ -236,7 +240,9 @@ class _Blocks(Operator):
 class _BlockRankOne(Operator):
     """Blocks ``diag(d_i) − l_i r_iᵀ``, in ``O(c)`` each."""
 
-    def __init__(self, diagonals: Float[Tensor, "b c"], left: Float[Tensor, "b c"], right: Float[Tensor, "b c"]) -> None:
+    def __init__(
+        self, diagonals: Float[Tensor, "b c"], left: Float[Tensor, "b c"], right: Float[Tensor, "b c"]
+    ) -> None:
         self.diagonals, self.left, self.right = diagonals, left, right
         super().__init__((diagonals.numel(),) * 2, diagonals.dtype, diagonals.device)
 

@@ -163,7 +163,8 @@ class StoredData(Data):
         targets = require_finite("targets", require_float("targets", targets))
         if targets.shape not in ((self.num_rows,), (self.num_data, self.outputs)):
             raise ValueError(
-                f"targets has shape {tuple(targets.shape)}; give ({self.num_rows},) or ({self.num_data}, {self.outputs})"
+                f"targets has shape {tuple(targets.shape)}; "
+                f"give ({self.num_rows},) or ({self.num_data}, {self.outputs})"
             )
         require_same("targets", targets, "features", self)
         return targets.reshape(-1)

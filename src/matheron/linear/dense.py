@@ -67,8 +67,8 @@ def solve_dense(
 ) -> Samples:
     """``ζ = H⁻¹ (A w₀ + ΦᵀBε)`` and the mode by Newton's steps; ``8 d²`` bytes, refused where they do not fit.
 
-    From the same regularizers it is the optimum of :func:`~matheron.linear.sample_then_optimize`. Rows of ``Φ`` are made
-    explicit a batch at a time, at a pass of ``d`` columns for every assembly of ``H``.
+    From the same regularizers it is the optimum of :func:`~matheron.linear.sample_then_optimize`. Rows of ``Φ`` are
+    made explicit a batch at a time, at a pass of ``d`` columns for every assembly of ``H``.
 
     >>> import torch
     >>> from matheron.linear import DiagonalPrior, GaussianCurvature, StoredData

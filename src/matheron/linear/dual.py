@@ -149,8 +149,8 @@ def solve_dual(
     """``ζ = w₀ + A⁻¹ΦᵀL (I + LᵀKL)⁻¹ (u − LᵀΦw₀) ~ N(0, H⁻¹)`` with ``B = LLᵀ``, ``w₀ ~ N(0, A⁻¹)``, ``u ~ N(0, I)``.
 
     From the same regularizers it is the optimum of :func:`~matheron.linear.sample_then_optimize`. The mode is
-    ``A⁻¹Φᵀα`` with ``α = (I + BK)⁻¹ BY``, in the same solve; for a loss that is not quadratic by Newton's steps, each one
-    such solve. ``B`` is never inverted. Memory is ``O((m + d) s)``. Thesis, sections 2.3 and 7.3.
+    ``A⁻¹Φᵀα`` with ``α = (I + BK)⁻¹ BY``, in the same solve; for a loss that is not quadratic by Newton's steps, each
+    one such solve. ``B`` is never inverted. Memory is ``O((m + d) s)``. Thesis, sections 2.3 and 7.3.
 
     >>> import torch
     >>> from matheron.linear import DiagonalPrior, GaussianCurvature, StoredData
@@ -233,7 +233,7 @@ class _DualRun:
             F = self.kernel.predict(warm.mode[:, None], rooted=False)
             alpha = -self.slopes(F)
             F = self.kernel.predict(self.kernel.weights(alpha, rooted=False), rooted=False)
-        value = self.objective(alpha, F)
+        value, first = self.objective(alpha, F), float(self.slopes(torch.zeros_like(F)).norm())
         for step in range(self.settings.newton_steps):
             target = self.newton_target(F)
             direction = target - alpha
@@ -248,8 +248,7 @@ class _DualRun:
                 break
             alpha, F, value = alpha + size * direction, F + size * ahead, found
             self.trace.append({"newton": step, "objective": value, "size": size, "epochs": self.kernel.epochs})
-            gradient = alpha + self.slopes(F)
-            if float(gradient.norm()) <= self.settings.newton_tolerance * float(self.slopes(torch.zeros_like(F)).norm()):
+            if float((alpha + self.slopes(F)).norm()) <= self.settings.newton_tolerance * first:
                 break
         else:
             self.events.append(f"Newton's method used all {self.settings.newton_steps} steps")

@@ -33,10 +33,10 @@ def g_prior_scale(
 ) -> GPriorScale:
     """``s² = (1 − 2/k) / mean_j (ΦᵀBε_j)²`` elementwise from ``k = num`` draws, ``Bε ~ N(0, B)``.
 
-    The mean of squares is ``M_ii χ²_k / k``, whose inverse is ``k/(k − 2)`` times too large on average: the factor in front
-    puts that right. Estimates below ``floor`` times the mean of their own parameter tensor, ``groups`` ``(d,)``, are raised
-    to it; a tensor that no datum moves gets the mean of all. The draws are not kept: samples whose regularizers were
-    scaled by their own size would not be Gaussian. Thesis, section 6.2.2.
+    The mean of squares is ``M_ii χ²_k / k``, whose inverse is ``k/(k − 2)`` times too large on average: the factor in
+    front puts that right. Estimates below ``floor`` times the mean of their own parameter tensor, ``groups``
+    ``(d,)``, are raised to it; a tensor that no datum moves gets the mean of all. The draws are not kept: samples
+    whose regularizers were scaled by their own size would not be Gaussian. Thesis, section 6.2.2.
 
     >>> import torch
     >>> from matheron.linear import GaussianCurvature, StoredData

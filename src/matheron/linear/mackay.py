@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -73,9 +73,9 @@ def effective_dimension(
 ) -> EffectiveDimension:
     """``γ = tr(H⁻¹M)`` from samples, by group.
 
-    ``"function"``: ``mean_j ζ_gᵀ(Mζ)_g``, in all ``mean_j Σ_i ‖Φ_iζ_j‖²_{B_i}``, which is never negative but can exceed its
-    bound. ``"weight"``: ``d_g − mean_j ‖ζ_g‖²_A``, which varies more where ``γ`` is far below ``d`` and can be negative.
-    Thesis, sections 2.4.4 and 6.2.1.
+    ``"function"``: ``mean_j ζ_gᵀ(Mζ)_g``, in all ``mean_j Σ_i ‖Φ_iζ_j‖²_{B_i}``, which is never negative but can
+    exceed its bound. ``"weight"``: ``d_g − mean_j ‖ζ_g‖²_A``, which varies more where ``γ`` is far below ``d`` and
+    can be negative. Thesis, sections 2.4.4 and 6.2.1.
     """
     sizes = prior.group_sizes
     if estimator == "function":
@@ -92,7 +92,7 @@ def effective_dimension(
 def precision_factors(
     measured: Measurement, dimension: EffectiveDimension
 ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
-    """``γ_g / ‖w⋆_g‖²_A``, what MacKay's update multiplies each precision by: within 10⁴ either way, and before that."""
+    """``γ_g / ‖w⋆_g‖²_A``, what MacKay's update multiplies each precision by, within 10⁴ either way; and unlimited."""
     if measured.mode_forms is None:
         raise ValueError("the update needs the mode; measure it with the samples")
     raw = dimension.by_group / measured.mode_forms.clamp(min=torch.finfo(torch.float64).tiny)
@@ -111,8 +111,9 @@ def noise_factor(measured: Measurement, dimension: EffectiveDimension, num_rows:
 class Learned:
     """The learned prior, with the data's learned noise, and the samples of the last E-step, under the prior before it.
 
-    ``history`` has a record per step: ``precision``, ``effective_dimension`` (``"function"`` and ``"weight"``), ``mode_norm``,
-    ``sample_norm``, ``residual``, ``mode_residual``, ``loss``, ``epochs``, ``seconds``, and ``noise_precision`` where learned.
+    ``history`` has a record per step: ``precision``, ``effective_dimension`` (``"function"`` and ``"weight"``),
+    ``mode_norm``, ``sample_norm``, ``residual``, ``mode_residual``, ``loss``, ``epochs``, ``seconds``, and
+    ``noise_precision`` where learned.
     """
 
     prior: Prior
@@ -142,9 +143,9 @@ def learn_prior(
 ) -> Learned:
     """``a_g ← γ_g / ‖w⋆_g‖²`` until no ``log a`` moves by more than ``tolerance``, or ``em_steps`` times.
 
-    The E-step draws ``num_samples`` posterior samples and finds the mode by ``settings``; regularizers are drawn once and
-    follow the precision in closed form, and each E-step starts from the last one's result. ``learn_noise`` also updates
-    the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. Thesis, section 6.2.
+    The E-step draws ``num_samples`` posterior samples and finds the mode by ``settings``; regularizers are drawn once
+    and follow the precision in closed form, and each E-step starts from the last one's result. ``learn_noise`` also
+    updates the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. Thesis, section 6.2.
 
     >>> import torch
     >>> from matheron.linear import DenseSolve, DiagonalPrior, GaussianCurvature, StoredData
@@ -173,7 +174,7 @@ def learn_prior(
     for step in tqdm(range(em_steps), disable=not progress, unit="step", desc="EM"):
         found = settings.posterior(data, prior, regularizers, mode=True, warm=warm, generator=source, progress=progress)
         epochs += found.epochs
-        both = {name: effective_dimension(found.measured, prior, data.num_rows, name) for name in ("function", "weight")}
+        both = {name: effective_dimension(found.measured, prior, data.num_rows, name) for name in get_args(Estimator)}
         factors, raw = precision_factors(found.measured, both[estimator])
         record = _record(step, data, prior, found, both, epochs, time.perf_counter() - began)
         events = list(found.events)

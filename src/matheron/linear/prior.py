@@ -169,10 +169,11 @@ class DiagonalPrior(Prior):
 def _require_groups(groups: Tensor, num_weights: int, num_groups: int) -> None:
     if groups.dtype != torch.int64 or groups.shape != (num_weights,):
         raise ValueError(
-            f"groups is {groups.dtype} with shape {tuple(groups.shape)}; give int64 indices, one per weight ({num_weights},)"
+            f"groups is {groups.dtype} with shape {tuple(groups.shape)}; "
+            f"give int64 indices, one per weight, ({num_weights},)"
         )
     if bool((groups < 0).any()) or int(groups.max()) >= num_groups:
         raise ValueError(
-            f"groups has indices from {int(groups.min())} to {int(groups.max())} but precision has {num_groups} values; "
-            "give one precision per group"
+            f"groups has indices from {int(groups.min())} to {int(groups.max())} but precision has {num_groups} "
+            "values; give one precision per group"
         )

@@ -17,9 +17,9 @@ from matheron.linear.prior import Prior
 class Regularizers:
     """``w₀′ = A^(-1/2) u + A⁻¹ΦᵀBε``, the center of each sample's regularizer, apart from the precision ``A``.
 
-    ``unit`` holds ``u ~ N(0, I)`` and ``pull`` ``ΦᵀBε`` with ``Bε ~ N(0, B)``, one sample per row ``(s, d)``. ``slope``,
-    ``(d,)``, is the gradient of the loss at weights of zero, where there are targets. ``noise``, ``(s, m)``, where it was
-    kept, is the ``u`` of ``Bε = Lu`` in the order of the data. Thesis, section 6.2.3.
+    ``unit`` holds ``u ~ N(0, I)`` and ``pull`` ``ΦᵀBε`` with ``Bε ~ N(0, B)``, one sample per row ``(s, d)``.
+    ``slope``, ``(d,)``, is the gradient of the loss at weights of zero, where there are targets. ``noise``, ``(s,
+    m)``, where it was kept, is the ``u`` of ``Bε = Lu`` in the order of the data. Thesis, section 6.2.3.
 
     >>> import torch
     >>> from matheron.linear import DiagonalPrior, GaussianCurvature, StoredData

@@ -20,9 +20,10 @@ from matheron.solvers import ConvergenceWarning
 class Measurement:
     """One pass over all data, in random order, at given samples and mode.
 
-    ``residual`` is the gradient of each objective, the mode's last, in units of the data's pull at zero weights and in
-    the norm ``‖·‖_A⁻¹``. ``curvature_forms`` ``(g, s)`` are ``ζ_gᵀ(Mζ)_g`` of each group of weights, ``prior_forms`` are
-    ``ζ_gᵀ(Aζ)_g``, ``mode_forms`` ``(g,)`` are ``w⋆_gᵀ(Aw⋆)_g``. ``loss`` is that of the mode, without the prior.
+    ``residual`` is the gradient of each objective, the mode's last, in units of the data's pull at zero weights and
+    in the norm ``‖·‖_A⁻¹``. ``curvature_forms`` ``(g, s)`` are ``ζ_gᵀ(Mζ)_g`` of each group of weights,
+    ``prior_forms`` are ``ζ_gᵀ(Aζ)_g``, ``mode_forms`` ``(g,)`` are ``w⋆_gᵀ(Aw⋆)_g``. ``loss`` is that of the mode,
+    without the prior.
     """
 
     residual: Float[Tensor, " k"]
@@ -40,8 +41,8 @@ class Measurement:
 class Samples:
     """``ζ ~ N(0, H⁻¹)``, one per row ``(s, d)``, and the mode ``w⋆`` ``(d,)`` where it was asked for.
 
-    ``residual`` was measured by a full pass, the mode's last; ``epochs`` counts passes of products with ``Φ`` and ``Φᵀ``
-    over the data, those for step sizes and the residual too, those of the regularizers not.
+    ``residual`` was measured by a full pass, the mode's last; ``epochs`` counts passes of products with ``Φ`` and
+    ``Φᵀ`` over the data, those for step sizes and the residual too, those of the regularizers not.
     """
 
     samples: Float[Tensor, "s d"]
@@ -73,7 +74,8 @@ class Samples:
     def low_variance_preferred(self) -> bool | None:
         """Whether at the optimum the low-variance objective's gradients vary less than the plain one's.
 
-        Judged in the coordinates that are descended in, where the prior is white. ``None`` where all data are one batch.
+        Judged in the coordinates that are descended in, where the prior is white. ``None`` where all data are one
+        batch.
         """
         return None if self.measured.margin is None else self.measured.margin > 0.0
 
@@ -128,8 +130,7 @@ def measure(
         total += gradient
         part = gradient[:num]
         batch_squares += float((part * prior.covariance(part.mT).mT).sum()) / num
-        size = batch.curvature.num_data
-        pairs += size * (size - 1)
+        pairs += batch.curvature.num_data * (batch.curvature.num_data - 1)
     # Two data share a batch with this probability, which tells sums over data from sums over batches.
     together = pairs / max(data.num_data * (data.num_data - 1), 1)
     margin = _margin(prior, regularizers.pull, total[:num], batch_squares, together)

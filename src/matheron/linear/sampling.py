@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from tqdm import tqdm
 
@@ -24,6 +24,9 @@ Objective = Literal["low-variance", "plain"]
 Monitor = Callable[[Tensor, Tensor | None], Mapping[str, float]]
 """Called with samples ``(s, d)`` and mode ``(d,)`` after each sweep; what it returns joins the trace, untimed."""
 
+GROWTH = 3.0
+"""A sweep whose mean gradient is this many times that of the first one diverges."""
+
 PROBES = 4
 """Batches on which the step is measured, with as many products each."""
 
@@ -33,9 +36,12 @@ class Descent:
     """Nesterov's momentum, a geometric average and a measured step; at most ``epochs`` passes or until ``tolerance``.
 
     The step is ``step / (λ + (λ_b − λ) / (2 − 2ρ))``, with ``λ`` the largest eigenvalue of the objective's curvature
-    over several batches and ``λ_b`` over one at a time: what momentum ``ρ`` carries is used up where all batches agree and
-    overshoots where each has directions of its own. ``averaging`` over the number of steps is the weight of the newest
-    iterate in the average. Gradients beyond ``clip`` times the first are shortened, sample by sample.
+    over several batches and ``λ_b`` over one at a time: what momentum ``ρ`` carries is used up where all batches
+    agree and overshoots where each has directions of its own. ``averaging`` over the number of steps is the weight of
+    the newest iterate in the average. Over the last part, ``cooling``, of the steps they shrink to zero, unless all
+    data are one batch: each datum pulls once a pass, so that iterates drift between its visits by an amount in
+    proportion to the step, which no average removes. Gradients beyond ``clip`` times the first are shortened, sample
+    by sample.
 
     >>> Descent(epochs=10.0).momentum
     0.9
@@ -46,6 +52,7 @@ class Descent:
     momentum: float = 0.9
     step: float = 0.5
     averaging: float = 20.0
+    cooling: float = 0.5
     clip: float = 5.0
 
     keep_noise: ClassVar[bool] = False
@@ -57,6 +64,7 @@ class Descent:
         require_between("momentum", self.momentum, -1e-9, 0.9999)
         require_between("step", self.step, 0.0, 2.0)
         require_between("averaging", self.averaging, 0.0, 1e9)
+        require_between("cooling", self.cooling, -1e-9, 1.0)
         require_between("clip", self.clip, 0.0, 1e9)
 
     def posterior(
@@ -96,12 +104,11 @@ def sample_then_optimize(
 ) -> Samples:
     """``ζ = argmin ½‖Φz‖²_B + ½‖z − w₀′‖²_A ~ N(0, H⁻¹)`` and ``w⋆ = argmin ℓ(Φw) + ½‖w‖²_A``, all at once.
 
-    Samples and mode are columns of the same products with ``Φ`` and ``Φᵀ``. The plain objective,
-    ``½‖Φz − ε‖²_B + ½‖z − w₀‖²_A``, has the same optimum. Each step is multiplied by ``A⁻¹``, which is descent in
-    coordinates where the prior is white: there the curvature is at least 1, directions that no datum sees start at their
-    solution, the prior sample, and a scale of the features that the prior follows changes nothing.
-    ``warm`` gives guesses and steps from an earlier prior, a multiple of this one by group.
-    Thesis, sections 4.2.2, 4.3.3 and 6.2.4.
+    Samples and mode are columns of the same products with ``Φ`` and ``Φᵀ``. The plain objective, ``½‖Φz − ε‖²_B + ½‖z
+    − w₀‖²_A``, has the same optimum. Each step is multiplied by ``A⁻¹``, which is descent in coordinates where the
+    prior is white: there the curvature is at least 1, directions that no datum sees start at their solution, the
+    prior sample, and a scale of the features that the prior follows changes nothing. ``warm`` gives guesses and steps
+    from an earlier prior, a multiple of this one by group. Thesis, sections 4.2.2, 4.3.3 and 6.2.4.
 
     >>> import torch
     >>> from matheron.linear import DiagonalPrior, GaussianCurvature, StoredData
@@ -174,7 +181,7 @@ class _Run:
         self.average = rows.clone()
         self.safe = rows.clone(), rows.clone()
         self.least = torch.full((len(rows), 1), torch.inf, dtype=rows.dtype, device=rows.device)
-        self.reference = torch.zeros_like(self.least)
+        self.reference, self.first = torch.zeros_like(self.least), self.least
         if warm is not None and warm.steepness is not None and len(warm.steepness) == 1 + int(self.decays.any()):
             # Curvature without the prior grows at most by the largest ratio of the two priors' variances.
             ratio = float((warm.prior.values / self.prior.values).max())
@@ -280,7 +287,7 @@ class _Run:
         )
 
     def sweep(self) -> Float[Tensor, "k 1"]:
-        """One pass; returns the norm of the mean gradient on the way, an estimate of the gradient that costs nothing."""
+        """One pass; returns the norm of the mean gradient on the way, an estimate that costs nothing."""
         begin = self.weights.clone(), self.average.clone()
         total = torch.zeros_like(self.weights)
         for batch in self.data.batches(self.generator):
@@ -288,18 +295,29 @@ class _Run:
             gradient = self.gradient(batch, lookahead)
             self.epochs += batch.rows / self.data.num_rows
             size = self.norm(gradient)
-            gradient, size = self.mend(gradient, size)
+            unset = (self.reference == 0) & size.isfinite()
+            # What a poor guess begins with is no sign of divergence.
+            self.reference = torch.where(unset, torch.maximum(size, self.units), self.reference)
+            lost = ~(size < LIMIT * self.reference)
+            if bool(lost.any()):
+                self.mend(lost)
+                gradient, size = torch.where(lost, 0.0, gradient), torch.where(lost, self.reference, size)
             total += gradient
-            allowed = (self.settings.clip * self.reference / size).clamp(max=1.0)
-            decay = torch.where(self.decays, max(0.0, 1.0 - self.steps / self.total_steps), 1.0)
-            self.velocity.mul_(self.settings.momentum).addcmul_(self.step * decay * allowed, gradient, value=-1.0)
+            allowed = (self.settings.clip * self.reference / size.clamp(min=1e-30)).clamp(max=1.0)
+            step = self.step * allowed * self.cooled()
+            self.velocity.mul_(self.settings.momentum).addcmul_(step, gradient, value=-1.0)
             self.weights += self.velocity
             self.average.lerp_(self.weights, self.chi)
             self.steps += 1
         size = self.norm(total / self.data.num_batches)
-        better = size < self.least
+        if not self.trace:
+            self.first = size
+        lost = size > torch.maximum(GROWTH * self.first, self.units)
+        if bool(lost.any()):
+            self.mend(lost)
+        better = (size < self.least) & ~lost
         self.least = torch.where(better, size, self.least)
-        self.safe = tuple(torch.where(better, new, old) for new, old in zip(begin, self.safe, strict=True))
+        self.safe = torch.where(better, begin[0], self.safe[0]), torch.where(better, begin[1], self.safe[1])
         return size
 
     def gradient(self, batch: Batch, weights: Float[Tensor, "k d"]) -> Float[Tensor, "k d"]:
@@ -326,22 +344,19 @@ class _Run:
         """``‖A⁻¹∂L‖_A``, which is ``‖∂L‖`` where the prior is white."""
         return (gradient * self.prior.precision(gradient.mT).mT).sum(1, keepdim=True).clamp(min=0.0).sqrt()
 
-    def mend(
-        self, gradient: Float[Tensor, "k d"], size: Float[Tensor, "k 1"]
-    ) -> tuple[Float[Tensor, "k d"], Float[Tensor, "k 1"]]:
-        """Bring columns that have blown up back to their best sweep, with half the step."""
-        unset = (self.reference == 0) & size.isfinite()
-        # What a poor guess begins with is no sign of divergence.
-        self.reference = torch.where(unset, torch.maximum(size, self.units), self.reference)
-        lost = ~(size < LIMIT * self.reference)
-        if not bool(lost.any()):
-            return gradient, size
+    def mend(self, lost: Bool[Tensor, "k 1"]) -> None:
+        """Bring columns that diverge back to where their best sweep began, with half the step."""
         self.weights = torch.where(lost, self.safe[0], self.weights)
         self.average = torch.where(lost, self.safe[1], self.average)
         self.velocity = torch.where(lost, 0.0, self.velocity)
         self.step = torch.where(lost, self.step / 2.0, self.step)
         self.events.append(f"diverged: step of {int(lost.sum())} columns halved to {float(self.step[lost].min()):.3g}")
-        return torch.where(lost, 0.0, gradient), torch.where(lost, self.reference, size)
+
+    def cooled(self) -> Float[Tensor, "k 1"]:
+        """How much of the step is left at this point: it falls to zero over the last part, for some over all."""
+        left = max(0.0, 1.0 - self.steps / self.total_steps)
+        cooling = self.settings.cooling if self.data.num_batches > 1 else 0.0
+        return torch.where(self.decays, left, min(1.0, left / cooling) if cooling > 0.0 else 1.0)
 
     def measure(self) -> Any:
         """A full pass at the averages."""
