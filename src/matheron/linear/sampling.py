@@ -48,7 +48,7 @@ class Descent:
     """
 
     epochs: float = 40.0
-    tolerance: float = 0.1
+    tolerance: float = 0.05
     momentum: float = 0.9
     step: float = 0.5
     averaging: float = 20.0
