@@ -7,6 +7,15 @@ import torch
 from torch import Tensor
 
 from matheron.kernels import RBF, Matern32, Tanimoto
+from matheron.linear import (
+    BernoulliCurvature,
+    BlockCurvature,
+    CategoricalCurvature,
+    DiagonalPrior,
+    GaussianCurvature,
+    RowKernel,
+    StoredData,
+)
 from matheron.operators import (
     BlockLowRankInverse,
     Dense,
@@ -155,10 +164,58 @@ def tanimoto(draw: Draw) -> Case:
     return Case(KernelOperator(Tanimoto(), X.to_sparse_csr()), twin)
 
 
+def gaussian_curvature(draw: Draw) -> Case:
+    values = draw.normal(draw.n).square()
+    return Case(GaussianCurvature(values), values.diag())
+
+
+def bernoulli_curvature(draw: Draw) -> Case:
+    p = draw.normal(draw.n).sigmoid()
+    return Case(BernoulliCurvature(p), (p - p.square()).diag())
+
+
+def softmax(draw: Draw) -> tuple[Tensor, Tensor]:
+    """As many classes as divide the rows: probabilities and the curvature they have."""
+    classes = next(c for c in (3, 2, 1) if draw.n % c == 0)
+    p = draw.normal(draw.n // classes, classes).softmax(1)
+    return p, torch.block_diag(*(torch.diag(row) - torch.outer(row, row) for row in p))
+
+
+def categorical_curvature(draw: Draw) -> Case:
+    p, twin = softmax(draw)
+    return Case(CategoricalCurvature(p), twin)
+
+
+def categorical_root(draw: Draw) -> Case:
+    p, _ = softmax(draw)
+    twin = torch.block_diag(*(torch.diag(row.sqrt()) - torch.outer(row, row.sqrt()) for row in p))
+    return Case(CategoricalCurvature(p).root, twin)
+
+
+def block_curvature(draw: Draw) -> Case:
+    """Singular blocks."""
+    width = next(c for c in (3, 2, 1) if draw.n % c == 0)
+    factors = draw.normal(draw.n // width, width, max(1, width - 1))
+    blocks = factors @ factors.mT
+    return Case(BlockCurvature(blocks), torch.block_diag(*blocks))
+
+
+def row_kernel(draw: Draw) -> Case:
+    """``LᵀΦA⁻¹ΦᵀL`` over batches of two."""
+    p, _ = softmax(draw)
+    Phi, curvature = draw.normal(draw.n, draw.m), CategoricalCurvature(p)
+    L = curvature.root.dense()
+    prior = DiagonalPrior(0.7, num_weights=draw.m, dtype=draw.dtype)
+    operator = RowKernel(StoredData(Dense(Phi), curvature, batch_size=2), prior)
+    return Case(operator, L.mT @ Phi @ Phi.mT @ L / 0.7)
+
+
 FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
         *(dense, diagonal, constant_diagonal, selection, scatter, slice_selection, total, shifted, product, scaled),
         *(low_rank_inverse, block_low_rank_inverse, kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
+        *(gaussian_curvature, bernoulli_curvature, categorical_curvature, categorical_root, block_curvature),
+        row_kernel,
     )
 }

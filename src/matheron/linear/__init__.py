@@ -1,5 +1,63 @@
 """The Gaussian linear model ``Y = Φ w + ε``."""
 
-from matheron.linear import exact
+from matheron.linear import bounds, exact
+from matheron.linear.curvature import (
+    BernoulliCurvature,
+    BlockCurvature,
+    CategoricalCurvature,
+    Curvature,
+    GaussianCurvature,
+)
+from matheron.linear.data import Batch, Data, StoredData
+from matheron.linear.dense import DenseSolve, solve_dense
+from matheron.linear.dual import DualSolve, RowKernel, solve_dual
+from matheron.linear.gprior import GPriorScale, g_prior_scale
+from matheron.linear.mackay import (
+    EffectiveDimension,
+    EStep,
+    Learned,
+    effective_dimension,
+    learn_prior,
+    noise_factor,
+    precision_factors,
+)
+from matheron.linear.prior import DiagonalPrior, Prior
+from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.samples import Measurement, Samples, measure
+from matheron.linear.sampling import Descent, sample_then_optimize
 
-__all__ = ["exact"]
+__all__ = [
+    "Batch",
+    "BernoulliCurvature",
+    "BlockCurvature",
+    "CategoricalCurvature",
+    "Curvature",
+    "Data",
+    "DenseSolve",
+    "Descent",
+    "DiagonalPrior",
+    "DualSolve",
+    "EStep",
+    "EffectiveDimension",
+    "GPriorScale",
+    "GaussianCurvature",
+    "Learned",
+    "Measurement",
+    "Prior",
+    "Regularizers",
+    "RowKernel",
+    "Samples",
+    "StoredData",
+    "bounds",
+    "draw_regularizers",
+    "effective_dimension",
+    "exact",
+    "g_prior_scale",
+    "learn_prior",
+    "measure",
+    "noise_factor",
+    "precision_factors",
+    "sample_then_optimize",
+    "solve_dense",
+    "solve_dual",
+]

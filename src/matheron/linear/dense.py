@@ -1,0 +1,164 @@
+"""Posterior samples and the mode through the matrix ``H``: for few weights."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from matheron.arguments import require_between, require_count
+from matheron.linear.data import Data
+from matheron.linear.prior import Prior
+from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.samples import Samples, measure
+from matheron.operators.memory import free_memory, gibibytes
+from matheron.solvers.iteration import draw_seed
+
+
+@dataclass(frozen=True)
+class DenseSolve:
+    """The exact E-step: ``H`` in float64, one factorization; Newton's steps for a loss that is not quadratic.
+
+    >>> DenseSolve().newton_steps
+    30
+    """
+
+    tolerance: float = 1e-3
+    newton_steps: int = 30
+    newton_tolerance: float = 1e-6
+
+    keep_noise: ClassVar[bool] = False
+    """Regularizers need not keep their noise row by row."""
+
+    def __post_init__(self) -> None:
+        require_between("tolerance", self.tolerance, 0.0, 1.0)
+        require_count("newton_steps", self.newton_steps)
+        require_between("newton_tolerance", self.newton_tolerance, 0.0, 1.0)
+
+    def posterior(
+        self,
+        data: Data,
+        prior: Prior,
+        regularizers: Regularizers,
+        *,
+        mode: bool = True,
+        warm: Samples | None = None,
+        generator: torch.Generator,
+        progress: bool = False,
+    ) -> Samples:
+        """Samples and mode; only the mode starts from ``warm``."""
+        return solve_dense(data, prior, regularizers, mode=mode, warm=warm, settings=self, generator=generator)
+
+
+@torch.no_grad()
+def solve_dense(
+    data: Data,
+    prior: Prior,
+    num: int | Regularizers,
+    *,
+    mode: bool = True,
+    warm: Samples | None = None,
+    settings: DenseSolve | None = None,
+    generator: torch.Generator | None = None,
+) -> Samples:
+    """``ζ = H⁻¹ (A w₀ + ΦᵀBε)`` and the mode by Newton's steps; ``8 d²`` bytes, refused where they do not fit.
+
+    From the same regularizers it is the optimum of :func:`~matheron.linear.sample_then_optimize`. Rows of ``Φ`` are
+    made explicit a batch at a time, at a pass of ``d`` columns for every assembly of ``H``.
+
+    >>> import torch
+    >>> from matheron.linear import DiagonalPrior, GaussianCurvature, StoredData
+    >>> from matheron.operators import Dense
+    >>> data = StoredData(Dense(torch.ones(4, 1)), GaussianCurvature(1.0, size=4), torch.full((4,), 5.0))
+    >>> solve_dense(data, DiagonalPrior(1.0, num_weights=1), 2).mode
+    tensor([4.])
+    """
+    settings = settings or DenseSolve()
+    needed, free = 3 * 8 * data.num_weights**2, free_memory(data.device)
+    if needed > 0.95 * free:
+        raise MemoryError(
+            f"H of {data.num_weights} weights needs {gibibytes(needed)} and {gibibytes(free)} are free; "
+            "use sample_then_optimize or solve_dual"
+        )
+    began, source = time.perf_counter(), torch.Generator().manual_seed(draw_seed(generator))
+    drawn = num if isinstance(num, Regularizers) else None
+    if drawn is None:
+        assert isinstance(num, int)
+        drawn = draw_regularizers(data, num, source, mode=mode)
+    events: list[str] = []
+    factor = torch.linalg.cholesky(hessian(data, prior, None))
+    pulled = (prior.precision(drawn.center(prior).mT)).double()
+    samples = torch.cholesky_solve(pulled, factor).mT.to(data.dtype).contiguous()
+    passes, found = 1.0, None
+    if mode:
+        found, steps = _newton(data, prior, settings, None if warm is None else warm.mode, factor, events)
+        passes += steps
+    measured = measure(data, prior, drawn, samples, found, source)
+    return Samples(
+        samples=samples,
+        mode=found,
+        measured=measured,
+        prior=prior,
+        tolerance=settings.tolerance,
+        epochs=passes + 1.0 + (0.0 if num is drawn else drawn.epochs),
+        seconds=time.perf_counter() - began,
+        method=repr(settings),
+        trace=[],
+        events=events,
+    ).warn()
+
+
+def hessian(data: Data, prior: Prior, mode: Float[Tensor, " d"] | None) -> Float[Tensor, "d d"]:
+    """``H = ΦᵀBΦ + A`` in float64, with the ``B`` of the data or, given a mode, that of the loss there."""
+    identity = torch.eye(data.num_weights, dtype=data.dtype, device=data.device)
+    H = prior.precision(identity).double()
+    for batch in data.batches():
+        Phi = batch.features.dense()
+        B = batch.curvature if mode is None else batch.loss_curvature(Phi @ mode)
+        rooted = (B.root.T @ Phi).double()
+        H += rooted.mT @ rooted
+    return H
+
+
+def _newton(
+    data: Data, prior: Prior, settings: DenseSolve, guess: Tensor | None, factor: Tensor, events: list[str]
+) -> tuple[Float[Tensor, " d"], float]:
+    """``w ← w − t H(w)⁻¹ ∂L(w)``, with ``t`` halved until the objective falls; and the passes it took."""
+    w = torch.zeros(data.num_weights, dtype=data.dtype, device=data.device) if guess is None else guess.clone()
+    value, gradient = _objective(data, prior, w)
+    first, passes = float(gradient.norm()), 1.0
+    for _ in range(settings.newton_steps):
+        if not data.quadratic:
+            factor = torch.linalg.cholesky(hessian(data, prior, w))
+            passes += 1.0
+        direction = torch.cholesky_solve(gradient.double()[:, None], factor)[:, 0].to(w)
+        size = 1.0
+        while True:
+            found, slope = _objective(data, prior, w - size * direction)
+            passes += 1.0
+            if found <= value or size < 1e-3:
+                break
+            size /= 2.0
+        settled = float(slope.norm()) <= settings.newton_tolerance * first or not found < value
+        if found <= value:
+            w, value, gradient = w - size * direction, found, slope
+        if data.quadratic or settled:
+            break
+    else:
+        events.append(f"Newton's method used all {settings.newton_steps} steps")
+    return w, passes
+
+
+def _objective(data: Data, prior: Prior, w: Float[Tensor, " d"]) -> tuple[float, Float[Tensor, " d"]]:
+    """``ℓ(Φw) + ½‖w‖²_A`` and its gradient."""
+    gradient = prior.precision(w[:, None])
+    value = 0.5 * float((w[:, None] * gradient).sum().double())
+    for batch in data.batches():
+        F = batch.features @ w[:, None]
+        value += float(batch.loss(F))
+        gradient = gradient + batch.features.T @ batch.loss_gradient(F)
+    return value, gradient[:, 0]

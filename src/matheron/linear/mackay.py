@@ -1,0 +1,233 @@
+"""Precisions learned from posterior samples: MacKay's update inside expectation maximization."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm import tqdm
+
+from matheron.arguments import require_between, require_count
+from matheron.linear.data import Data
+from matheron.linear.prior import Prior
+from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.samples import Measurement, Samples
+from matheron.linear.sampling import Descent
+from matheron.solvers import ConvergenceWarning
+from matheron.solvers.iteration import draw_seed
+
+Estimator = Literal["function", "weight"]
+
+MOST = 1e4
+"""No update changes a precision by more than this factor."""
+
+
+@runtime_checkable
+class EStep(Protocol):
+    """Samples and mode for a given prior: ``Descent``, ``DualSolve``, ``DenseSolve`` or one's own."""
+
+    @property
+    def keep_noise(self) -> bool:
+        """Whether regularizers must keep their noise row by row."""
+
+    def posterior(
+        self,
+        data: Data,
+        prior: Prior,
+        regularizers: Regularizers,
+        *,
+        mode: bool = ...,
+        warm: Samples | None = ...,
+        generator: torch.Generator,
+        progress: bool = ...,
+    ) -> Samples:
+        """Solve, starting from ``warm``."""
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveDimension:
+    """``γ_g`` of each group, within ``(0, min(d_g, nc))``, and what clipping did."""
+
+    by_group: Float[Tensor, " g"]
+    raw: Float[Tensor, " g"]
+    """Before it was clipped."""
+
+    @property
+    def total(self) -> float:
+        """``γ``."""
+        return float(self.by_group.sum())
+
+    @property
+    def clipped(self) -> int:
+        """How many groups were clipped."""
+        return int((self.by_group != self.raw).sum())
+
+
+def effective_dimension(
+    measured: Measurement, prior: Prior, num_rows: int, estimator: Estimator = "function"
+) -> EffectiveDimension:
+    """``γ = tr(H⁻¹M)`` from samples, by group.
+
+    ``"function"``: ``mean_j ζ_gᵀ(Mζ)_g``, in all ``mean_j Σ_i ‖Φ_iζ_j‖²_{B_i}``, which is never negative but can
+    exceed its bound. ``"weight"``: ``d_g − mean_j ‖ζ_g‖²_A``, which varies more where ``γ`` is far below ``d`` and
+    can be negative. Thesis, sections 2.4.4 and 6.2.1.
+    """
+    sizes = prior.group_sizes
+    if estimator == "function":
+        raw = measured.fits.mean()[None] if len(sizes) == 1 else measured.curvature_forms.mean(1)
+    elif estimator == "weight":
+        raw = sizes - measured.prior_forms.mean(1)
+    else:
+        raise ValueError(f"estimator must be 'function' or 'weight', got {estimator!r}")
+    most = sizes.clamp(max=float(num_rows))
+    # A group without effective dimension would have a precision of zero, an improper prior.
+    return EffectiveDimension(torch.minimum(raw.clamp(min=1e-6), most), raw)
+
+
+def precision_factors(
+    measured: Measurement, dimension: EffectiveDimension
+) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
+    """``γ_g / ‖w⋆_g‖²_A``, what MacKay's update multiplies each precision by, within 10⁴ either way; and unlimited."""
+    if measured.mode_forms is None:
+        raise ValueError("the update needs the mode; measure it with the samples")
+    raw = dimension.by_group / measured.mode_forms.clamp(min=torch.finfo(torch.float64).tiny)
+    return raw.clamp(min=1.0 / MOST, max=MOST), raw
+
+
+def noise_factor(measured: Measurement, dimension: EffectiveDimension, num_rows: int) -> float:
+    """``(nc − γ) / (b ‖Y − Φw⋆‖²)``, what the update multiplies a Gaussian noise precision ``b`` by."""
+    if measured.loss is None:
+        raise ValueError("the update needs the mode; measure it with the samples")
+    freedom = max(num_rows - dimension.total, 1e-6 * num_rows)
+    return min(max(freedom / max(2.0 * measured.loss, 1e-300), 1.0 / MOST), MOST)
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The learned prior, with the data's learned noise, and the samples of the last E-step, under the prior before it.
+
+    ``history`` has a record per step: ``precision``, ``effective_dimension`` (``"function"`` and ``"weight"``),
+    ``mode_norm``, ``sample_norm``, ``residual``, ``mode_residual``, ``loss``, ``epochs``, ``seconds``, and
+    ``noise_precision`` where learned.
+    """
+
+    prior: Prior
+    data: Data
+    samples: Samples
+    regularizers: Regularizers
+    converged: bool
+    epochs: float
+    seconds: float
+    history: list[dict[str, Any]] = field(repr=False)
+
+
+@torch.no_grad()
+def learn_prior(
+    data: Data,
+    prior: Prior,
+    *,
+    em_steps: int = 8,
+    num_samples: int = 6,
+    settings: EStep | None = None,
+    estimator: Estimator = "function",
+    tolerance: float = 0.05,
+    learn_noise: bool = False,
+    regularizers: Regularizers | None = None,
+    generator: torch.Generator | None = None,
+    progress: bool = False,
+) -> Learned:
+    """``a_g ← γ_g / ‖w⋆_g‖²`` until no ``log a`` moves by more than ``tolerance``, or ``em_steps`` times.
+
+    The E-step draws ``num_samples`` posterior samples and finds the mode by ``settings``; regularizers are drawn once
+    and follow the precision in closed form, and each E-step starts from the last one's result. ``learn_noise`` also
+    updates the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. Thesis, section 6.2.
+
+    >>> import torch
+    >>> from matheron.linear import DenseSolve, DiagonalPrior, GaussianCurvature, StoredData
+    >>> from matheron.operators import Dense
+    >>> g = torch.Generator().manual_seed(0)
+    >>> Phi, w = torch.randn(300, 40, generator=g), 0.5 * torch.randn(40, generator=g)
+    >>> Y = Phi @ w + torch.randn(300, generator=g)
+    >>> data = StoredData(Dense(Phi), GaussianCurvature(1.0, size=300), Y)
+    >>> learned = learn_prior(data, DiagonalPrior(100.0, num_weights=40), settings=DenseSolve(), generator=g)
+    >>> learned.converged, bool(2.0 < learned.prior.values < 8.0)  # the weights were drawn with a precision of 4
+    (True, True)
+    """
+    require_count("em_steps", em_steps)
+    require_between("tolerance", tolerance, 0.0, 1e9)
+    settings = settings if settings is not None else Descent()
+    if learn_noise:
+        _ = data.noise_precision
+    source = torch.Generator().manual_seed(draw_seed(generator))
+    began, epochs = time.perf_counter(), 0.0
+    if regularizers is None:
+        regularizers = draw_regularizers(data, num_samples, source, mode=True, keep_noise=settings.keep_noise)
+        epochs += regularizers.epochs
+    history: list[dict[str, Any]] = []
+    warm: Samples | None = None
+    converged = False
+    for step in tqdm(range(em_steps), disable=not progress, unit="step", desc="EM"):
+        found = settings.posterior(data, prior, regularizers, mode=True, warm=warm, generator=source, progress=progress)
+        epochs += found.epochs
+        both = {name: effective_dimension(found.measured, prior, data.num_rows, name) for name in get_args(Estimator)}
+        factors, raw = precision_factors(found.measured, both[estimator])
+        record = _record(step, data, prior, found, both, epochs, time.perf_counter() - began)
+        events = list(found.events)
+        if both[estimator].clipped:
+            events.append(f"effective dimension of {both[estimator].clipped} groups clipped to its bounds")
+        if bool((factors != raw).any()):
+            events.append(f"{int((factors != raw).sum())} precisions held to a change of {MOST:g}")
+        moved = float(factors.log().abs().max())
+        warm, prior = found, prior.scaled(factors)
+        if learn_noise:
+            change = noise_factor(found.measured, both["function"], data.num_rows)
+            record["noise_precision"] = data.noise_precision
+            data = data.with_noise_precision(change * data.noise_precision)
+            regularizers = regularizers.with_noise_scaled(change)
+            # Steps were measured under the noise before.
+            steepness = None if warm.steepness is None else (warm.steepness - 1.0) * change + 1.0
+            warm = replace(warm, steepness=steepness)
+            moved = max(moved, abs(torch.tensor(change).log().item()))
+        history.append(record | {"moved": moved, "events": events})
+        if moved <= tolerance:
+            converged = True
+            break
+    if not converged:
+        warnings.warn(
+            f"the prior precision still moved by {moved:.2g} in its logarithm at EM step {len(history)}, above the "
+            f"tolerance {tolerance:g}; allow more em_steps, or loosen the tolerance",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return Learned(prior, data, found, regularizers, converged, epochs, time.perf_counter() - began, history)
+
+
+def _record(
+    step: int,
+    data: Data,
+    prior: Prior,
+    found: Samples,
+    dimensions: dict[str, EffectiveDimension],
+    epochs: float,
+    seconds: float,
+) -> dict[str, Any]:
+    assert found.mode is not None
+    return {
+        "step": step,
+        "precision": prior.values.tolist(),
+        "effective_dimension": {name: dimension.total for name, dimension in dimensions.items()},
+        "effective_dimension_by_group": {name: dimension.raw.tolist() for name, dimension in dimensions.items()},
+        "mode_norm": float(found.mode.norm()),
+        "sample_norm": float(found.samples.norm(dim=1).mean()),
+        "residual": float(found.residual[:-1].max()),
+        "mode_residual": float(found.residual[-1]),
+        "loss": found.measured.loss,
+        "low_variance_preferred": found.low_variance_preferred,
+        "epochs": epochs,
+        "seconds": seconds,
+    }
