@@ -1,8 +1,8 @@
 """Uncertainty at scale: a posterior sample is a prior sample plus the solution of one linear system."""
 
-from matheron import gp, kernels, linear, operators, solvers
+from matheron import gp, kernels, linear, networks, operators, solvers
 from matheron.gp import GaussianProcess
 from matheron.gp.files import load
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GaussianProcess", "gp", "kernels", "linear", "load", "operators", "solvers"]
+__all__ = ["GaussianProcess", "gp", "kernels", "linear", "load", "networks", "operators", "solvers"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from matheron.kernels import RBF, Matern32, Tanimoto
 from matheron.linear import (
@@ -16,6 +16,7 @@ from matheron.linear import (
     RowKernel,
     StoredData,
 )
+from matheron.networks import JacobianOperator, TangentModel
 from matheron.operators import (
     BlockLowRankInverse,
     Dense,
@@ -210,6 +211,19 @@ def row_kernel(draw: Draw) -> Case:
     return Case(operator, L.mT @ Phi @ Phi.mT @ L / 0.7)
 
 
+def jacobian(draw: Draw) -> Case:
+    """Of a tiny network, row by row; ``n`` data with two outputs each, or one for the odd ``m``."""
+    outputs = 1 + (draw.m + 1) % 2
+    network = nn.Sequential(nn.Linear(1, 2), nn.Tanh(), nn.Linear(2, outputs)).to(draw.dtype).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(draw.normal(*parameter.shape))
+    x, scale = draw.normal(draw.n, 1), draw.normal(sum(p.numel() for p in network.parameters()))
+    rows = [torch.autograd.grad(y, list(network.parameters()), retain_graph=True) for y in network(x).flatten()]
+    twin = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows]) * scale
+    return Case(JacobianOperator(TangentModel(network), x, scale=scale), twin)
+
+
 FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
@@ -217,5 +231,6 @@ FACTORIES: dict[str, Callable[[Draw], Case]] = {
         *(low_rank_inverse, block_low_rank_inverse, kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
         *(gaussian_curvature, bernoulli_curvature, categorical_curvature, categorical_root, block_curvature),
         row_kernel,
+        jacobian,
     )
 }

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear import Batch, Curvature, Data, StoredData
-from matheron.networks.inputs import batch_size
+from matheron.networks.inputs import batch_size, map_tensors
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Gaussian
-from matheron.networks.linearization import Jacobian, KeptJacobian, Linearization
+from matheron.networks.linearization import KeptLinearization, Linearization
 from matheron.networks.loading import Loading
 from matheron.networks.tangent import TangentModel
 from matheron.operators import Operator
@@ -28,14 +28,14 @@ class NetworkBatch(Batch):
     """
 
     def __init__(
-        self, features: Linearization, likelihood: Likelihood, targets: Tensor, index: Tensor | None = None
+        self, features: Linearization | KeptLinearization, likelihood: Likelihood, targets: Tensor, index: Tensor | None = None
     ) -> None:
         self.features, self.likelihood, self.targets, self.index = features, likelihood, targets, index
 
     @cached_property
     def curvature(self) -> Curvature:
         """``B`` at ``g(ṽ, x)``."""
-        return self.likelihood.curvature(self.features.outputs)
+        return self.likelihood.curvature(self.features.outputs.flatten(1))
 
     def loss(self, F: Float[Tensor, "m s"]) -> Float[Tensor, " s"]:
         """Minus the log-likelihood of each column."""
@@ -52,7 +52,7 @@ class NetworkBatch(Batch):
 
     def outputs(self, F: Float[Tensor, "m s"]) -> Float[Tensor, "s b c"]:
         """Of the tangent model, ``F`` and what does not depend on the weights."""
-        return (F + self.features.offset[:, None]).mT.reshape(F.shape[1], *self.features.outputs.shape)
+        return (F + self.features.offset[:, None]).mT.reshape(F.shape[1], len(self.features.outputs), -1)
 
 
 class NetworkData(Data):
@@ -81,11 +81,12 @@ class NetworkData(Data):
         """One pass; a pass of another length than the first is refused."""
         seen = 0
         for x, y in self.loading.walk(generator):
-            x = self.tangent.place(x)
+            x = map_tensors(x, lambda t: t.to(self.device))
             size = batch_size(x)
-            jacobian = Jacobian(self.tangent, x, size * self.num_rows // self.num_data, affine=self.affine)
+            rows = size * self.num_rows // self.num_data
+            features = Linearization(self.tangent, x, rows=rows, affine=self.affine)
             seen += size
-            yield NetworkBatch(jacobian, self.likelihood, self._targets(y, size))
+            yield NetworkBatch(features, self.likelihood, self.likelihood.place(y, size, self))
         if seen != self.num_data:
             raise ValueError(
                 f"loader gave {seen} data in this pass and {self.num_data} in the first; "
@@ -102,11 +103,11 @@ class NetworkData(Data):
         """The same data with all of ``Φ`` in memory: ``nc × d`` numbers."""
         parts = list(self.batches())
         features = torch.cat([batch.features.dense() for batch in parts])
-        outputs = torch.cat([batch.features.outputs for batch in parts])
+        outputs = torch.cat([batch.features.outputs.flatten(1) for batch in parts])
         offset = torch.cat([batch.features.offset for batch in parts])
         targets = torch.cat([batch.targets for batch in parts])
         size = -(-self.num_data // self.num_batches)
-        return KeptData(KeptJacobian(features, outputs, offset), self.likelihood, targets, size)
+        return KeptData(KeptLinearization(features, outputs, offset), self.likelihood, targets, size)
 
     @property
     def noise_precision(self) -> float:
@@ -118,9 +119,6 @@ class NetworkData(Data):
         twin = object.__new__(NetworkData)
         twin.__dict__.update(self.__dict__, likelihood=_with_noise(self.likelihood, precision))
         return twin
-
-    def _targets(self, y: Any, size: int) -> Tensor:
-        return self.likelihood.place(y, size, self.device, self.dtype)
 
     def _examine(self) -> tuple[int, int, int]:
         data, rows, batches = 0, 0, 0
@@ -142,14 +140,14 @@ class NetworkData(Data):
 class KeptData(StoredData):
     """The data of a small network with its Jacobian in memory."""
 
-    def __init__(self, features: KeptJacobian, likelihood: Likelihood, targets: Tensor, batch_size: int) -> None:
+    def __init__(self, features: KeptLinearization, likelihood: Likelihood, targets: Tensor, batch_size: int) -> None:
         super().__init__(features, likelihood.curvature(features.outputs), None, batch_size)
         self.likelihood, self.labels = likelihood, targets
         self.quadratic = isinstance(likelihood, Gaussian)
 
     def batch(self, features: Operator, curvature: Curvature, index: Tensor, rows: slice | Tensor) -> Batch:
         """Of some data."""
-        assert isinstance(features, KeptJacobian)
+        assert isinstance(features, KeptLinearization)
         return NetworkBatch(features, self.likelihood, self.labels[index], index)
 
     @property
@@ -159,7 +157,7 @@ class KeptData(StoredData):
 
     def with_noise_precision(self, precision: float) -> KeptData:
         """The same data with another noise."""
-        assert isinstance(self.features, KeptJacobian)
+        assert isinstance(self.features, KeptLinearization)
         return KeptData(self.features, _with_noise(self.likelihood, precision), self.labels, self.batch_size)
 
 

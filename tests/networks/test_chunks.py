@@ -1,0 +1,113 @@
+"""Passes of a size that fits: what is planned, what happens when memory runs out, and batches that cannot be split."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from matheron.networks import TangentModel
+from matheron.networks.chunks import Footprint, Plan, out_of_memory, pieces
+from tests.networks.architectures import normal
+
+
+@given(
+    memory=st.integers(1, 10**10),
+    largest=st.integers(1, 10**8),
+    factor=st.integers(1, 100),
+    rows=st.integers(1, 512),
+    tangents=st.integers(1, 64),
+)
+def test_a_plan_stays_in_memory_or_is_as_small_as_can_be(memory, largest, factor, rows, tangents):
+    footprint = Footprint(float(largest * factor), float(largest))
+    plan = Plan.within(memory, footprint, rows, tangents)
+    assert 1 <= plan.rows <= rows
+    assert 1 <= plan.tangents <= tangents
+    assert 1 <= plan.cotangents <= tangents
+    assert plan.rows * footprint.total <= memory or plan.rows == 1
+    assert plan.rows * plan.tangents * footprint.largest <= memory or plan.tangents == 1
+    assert plan.halved(20) == Plan(1, 1, 1)
+
+
+@given(length=st.integers(0, 50), size=st.integers(1, 20))
+def test_pieces_cover_everything_once(length, size):
+    assert [i for piece in pieces(length, size) for i in range(length)[piece]] == list(range(length))
+
+
+def test_the_footprint_counts_what_the_graph_keeps():
+    """The input of the first layer, the output of the tanh and that of the last layer, and no parameter."""
+    model = nn.Sequential(nn.Linear(1000, 5, bias=False), nn.Tanh(), nn.Linear(5, 2, bias=False)).double()
+    point = {name: p.detach() for name, p in model.named_parameters()}
+    batch = normal(10, 1000)(torch.float64)
+
+    def g(named):
+        return torch.func.functional_call(model, named, (batch,))
+
+    assert Footprint.measure(g, point, 10) == Footprint(8.0 * (1000 + 5 + 2), 8.0 * 1000)
+
+
+class Greedy(nn.Module):
+    """Runs out of memory when more than ``most`` data come at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.most = 100
+
+    def forward(self, x):
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("tried to allocate 1.00 EiB")
+        return torch.tanh(self.head(x))
+
+
+def test_out_of_memory_halves_the_passes_and_says_so_once(recwarn):
+    model, x = Greedy().double().eval(), normal(8, 3)(torch.float64)
+    tangent = TangentModel(model)
+    W = normal(4, 8)(torch.float64)
+    tangents = tangent.jvp(x, W)
+    pulled = tangent.vjp(x, tangents)
+    model.most = 2
+    torch.testing.assert_close(tangent.jvp(x, W), tangents)
+    torch.testing.assert_close(tangent.vjp(x, tangents), pulled)
+    assert len([w for w in recwarn if "memory ran out" in str(w.message)]) == 1
+    model.most = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        tangent.jvp(x, W)
+
+
+def test_what_counts_as_out_of_memory():
+    assert out_of_memory(MemoryError())
+    assert out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"))
+    assert not out_of_memory(RuntimeError("shapes cannot be multiplied"))
+
+
+class Centered(nn.Module):
+    """Every output depends on the whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return torch.tanh(self.head(x - x.mean(0)))
+
+
+class Fixed(nn.Module):
+    """Takes batches of four and no others."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return torch.tanh(self.head(x.view(4, 3)))
+
+
+@pytest.mark.parametrize("kind", [Centered, Fixed])
+def test_batches_that_cannot_be_split_go_whole(kind):
+    model, x = kind().double().eval(), normal(4, 3)(torch.float64)
+    W = normal(3, 8)(torch.float64)
+    whole, parts = TangentModel(model), TangentModel(model, memory=1)
+    tangents = whole.jvp(x, W)
+    torch.testing.assert_close(parts.jvp(x, W), tangents)
+    torch.testing.assert_close(parts.vjp(x, tangents), whole.vjp(x, tangents))
