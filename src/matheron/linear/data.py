@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +14,6 @@ from matheron.linear.curvature import Curvature, GaussianCurvature
 from matheron.operators import Operator
 
 
-@dataclass(frozen=True, eq=False)
 class Batch:
     """Some rows of ``Φ`` with their ``B``, their targets, and the loss ``½‖Y − F‖²_B`` of predictions ``F = Φw``.
 
@@ -32,8 +30,17 @@ class Batch:
 
     features: Operator
     curvature: Curvature
-    index: Int[Tensor, " b"] | None = None
-    targets: Float[Tensor, " m"] | None = None
+    index: Int[Tensor, " b"] | None
+    targets: Tensor | None
+
+    def __init__(
+        self,
+        features: Operator,
+        curvature: Curvature,
+        index: Int[Tensor, " b"] | None = None,
+        targets: Float[Tensor, " m"] | None = None,
+    ) -> None:
+        self.features, self.curvature, self.index, self.targets = features, curvature, index, targets
 
     @property
     def rows(self) -> int:

@@ -28,7 +28,11 @@ class NetworkBatch(Batch):
     """
 
     def __init__(
-        self, features: Linearization | KeptLinearization, likelihood: Likelihood, targets: Tensor, index: Tensor | None = None
+        self,
+        features: Linearization | KeptLinearization,
+        likelihood: Likelihood,
+        targets: Tensor,
+        index: Tensor | None = None,
     ) -> None:
         self.features, self.likelihood, self.targets, self.index = features, likelihood, targets, index
 
@@ -38,8 +42,8 @@ class NetworkBatch(Batch):
         return self.likelihood.curvature(self.features.outputs.flatten(1))
 
     def loss(self, F: Float[Tensor, "m s"]) -> Float[Tensor, " s"]:
-        """Minus the log-likelihood of each column."""
-        return torch.stack([self.likelihood.negative_log_likelihood(f, self.targets).sum() for f in self.outputs(F)])
+        """Minus the log-likelihood of each column, up to a constant."""
+        return torch.stack([self.likelihood.misfit(f, self.targets).sum() for f in self.outputs(F)])
 
     def loss_gradient(self, F: Float[Tensor, "m s"]) -> Float[Tensor, "m s"]:
         """``∂ℓ/∂F``."""
@@ -69,9 +73,7 @@ class NetworkData(Data):
     (10, 40, 16)
     """
 
-    def __init__(
-        self, tangent: TangentModel, loading: Loading, likelihood: Likelihood, *, affine: bool = True
-    ) -> None:
+    def __init__(self, tangent: TangentModel, loading: Loading, likelihood: Likelihood, *, affine: bool = True) -> None:
         self.tangent, self.loading, self.likelihood, self.affine = tangent, loading, likelihood, affine
         self.dtype, self.device, self.num_weights = tangent.dtype, tangent.device, tangent.num_weights
         self.quadratic = isinstance(likelihood, Gaussian)
@@ -86,7 +88,7 @@ class NetworkData(Data):
             rows = size * self.num_rows // self.num_data
             features = Linearization(self.tangent, x, rows=rows, affine=self.affine)
             seen += size
-            yield NetworkBatch(features, self.likelihood, self.likelihood.place(y, size, self))
+            yield NetworkBatch(features, self.likelihood, self.likelihood.place(y, self.dtype, self.device))
         if seen != self.num_data:
             raise ValueError(
                 f"loader gave {seen} data in this pass and {self.num_data} in the first; "
@@ -130,7 +132,9 @@ class NetworkData(Data):
                 )
             targets = self.likelihood.require_targets(y, outputs)
             if not bool(self.likelihood.negative_log_likelihood(outputs, targets).isfinite().all()):
-                raise ValueError(f"the loss of batch {batches} is NaN or infinite; check its targets and the likelihood")
+                raise ValueError(
+                    f"the loss of batch {batches} is NaN or infinite; check its targets and the likelihood"
+                )
             data, rows, batches = data + len(outputs), rows + outputs.numel(), batches + 1
         if data == 0:
             raise ValueError("loader is empty; give it at least one batch")

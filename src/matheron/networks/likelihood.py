@@ -65,6 +65,14 @@ class Likelihood(ABC):
             outputs = outputs.detach().requires_grad_(True)
             return torch.autograd.grad(self.negative_log_likelihood(outputs, targets).sum(), outputs)[0]
 
+    def misfit(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, " b"]:
+        """The part of ``−log p(y_i | f_i)`` that is not the same for all ``f``, where the two are told apart."""
+        return self.negative_log_likelihood(outputs, targets)
+
+    def place(self, targets: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Targets that were checked before, where the outputs are: real ones in their dtype, classes as int64."""
+        return targets.to(device=device, dtype=dtype if targets.dtype.is_floating_point else torch.int64)
+
     def require_targets(self, targets: Any, outputs: Float[Tensor, "b c"]) -> Tensor:
         """Return ``targets`` if they can be observations of ``outputs``."""
         return require_as_many("targets", targets, outputs)

@@ -34,9 +34,13 @@ class Gaussian(StructuredLikelihood):
     def negative_log_likelihood(
         self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]
     ) -> Float[Tensor, " b"]:
-        """Half the squared error in units of the noise, and the normalizer."""
-        error = outputs - targets.reshape(outputs.shape)
-        return 0.5 * (error.square() / self.noise + math.log(2.0 * math.pi * self.noise)).sum(-1)
+        """The misfit and the normalizer."""
+        constant = 0.5 * outputs.shape[-1] * math.log(2.0 * math.pi * self.noise)
+        return self.misfit(outputs, targets) + constant
+
+    def misfit(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, " b"]:
+        """Half the squared error in units of the noise."""
+        return 0.5 * (outputs - targets.reshape(outputs.shape)).square().sum(-1) / self.noise
 
     def gradient(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, "b c"]:
         """``(f − y) / noise``."""

@@ -63,7 +63,9 @@ def parts(batch: Any) -> tuple[Any, Any]:
     """Inputs and targets of a batch: a pair, or a mapping with ``"labels"``."""
     if isinstance(batch, Mapping):
         if LABELS not in batch:
-            raise ValueError(f"a batch has the keys {list(batch)} but no {LABELS!r}; name the targets so, or give pairs")
+            raise ValueError(
+                f"a batch has the keys {list(batch)} but no {LABELS!r}; name the targets so, or give pairs"
+            )
         return {key: value for key, value in batch.items() if key != LABELS}, batch[LABELS]
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]

@@ -1,0 +1,40 @@
+"""Priors over the weights of a tangent model, with the precision that is learnt from the data."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from matheron.linear import Data, DiagonalPrior, g_prior_scale
+from matheron.networks.tangent import TangentModel
+
+NAMES = ("g", "isotropic", "layerwise")
+
+DRAWS = 32
+"""Of the curvature's diagonal, for the scale of the g-prior."""
+
+
+def starting_prior(
+    name: str,
+    tangent: TangentModel,
+    data: Data,
+    precision: float | Float[Tensor, " g"] | None,
+    draws: int,
+    generator: torch.Generator,
+) -> tuple[DiagonalPrior, int]:
+    """``A = a diag(M)`` (``"g"``), ``aI`` (``"isotropic"``) or one ``a`` per parameter tensor (``"layerwise"``).
+
+    The second value is how many entries of the g-prior's scale were floored. Thesis, sections 5.3.2, 5.3.3 and 6.2.2.
+    """
+    options = {"num_weights": tangent.num_weights, "dtype": tangent.dtype, "device": tangent.device}
+    if name == "g":
+        found = g_prior_scale(data, draws, generator, tangent.groups)
+        return DiagonalPrior(1.0 if precision is None else precision, scale=found.scale, **options), found.floored
+    if name == "isotropic":
+        return DiagonalPrior(1.0 if precision is None else precision, **options), 0
+    if name == "layerwise":
+        start = torch.ones(len(tangent.names), dtype=torch.float64)
+        start = start if precision is None else start * torch.as_tensor(precision, dtype=torch.float64)
+        return DiagonalPrior(start, groups=tangent.groups, **options), 0
+    raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {name!r}")
