@@ -169,7 +169,7 @@ class Bernoulli(StructuredLikelihood):
 NAMES: dict[str, type[Likelihood]] = {"regression": Gaussian, "classification": Categorical, "binary": Bernoulli}
 
 
-def likelihood(value: str | Likelihood) -> Likelihood:
+def likelihood_of(value: str | Likelihood) -> Likelihood:
     """``"regression"``, ``"classification"``, ``"binary"``, or a likelihood as it is."""
     if isinstance(value, Likelihood):
         return value

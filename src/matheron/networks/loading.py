@@ -59,6 +59,16 @@ class Loading:
             yield parts(batch)
 
 
+def inputs_of(loader: Iterable[Any]) -> Iterator[Any]:
+    """The inputs of every batch, with or without targets beside them."""
+    for batch in loader:
+        if isinstance(batch, Mapping):
+            yield {key: value for key, value in batch.items() if key != LABELS}
+        else:
+            # A TensorDataset of inputs alone gives lists of one.
+            yield batch[0] if isinstance(batch, (tuple, list)) and len(batch) <= 2 else batch
+
+
 def parts(batch: Any) -> tuple[Any, Any]:
     """Inputs and targets of a batch: a pair, or a mapping with ``"labels"``."""
     if isinstance(batch, Mapping):

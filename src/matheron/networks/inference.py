@@ -1,0 +1,103 @@
+"""How the posterior of a tangent model is found: exactly, through rows, or by descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from matheron.linear import Data, DenseSolve, Descent, DualSolve, EStep, Prior, Regularizers, Samples
+from matheron.networks.data import KeptData, NetworkData
+from matheron.operators.memory import free_memory, gibibytes
+from matheron.solvers import CG, Cholesky
+
+METHODS = ("auto", "exact", "cg", "sgd")
+
+SMALL = 3_000
+"""The side of a matrix that is factorized without a thought."""
+
+KEEP = 0.1
+"""The share of free memory a Jacobian may take to be kept: a cache, never a requirement."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An E-step, whether ``Φ`` is kept in memory for it, and why."""
+
+    step: EStep
+    keep: bool
+    reason: str
+
+
+def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
+    """The E-step of a method by name; ``"auto"`` goes by the sizes."""
+    rows, weights = data.num_rows, data.num_weights
+    size = rows * weights * data.dtype.itemsize
+    fits = size <= KEEP * free_memory(data.device)
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if method == "auto":
+        small = fits and min(rows, weights) <= SMALL
+        chosen = choose("exact" if small and descent is None else "sgd", data, descent)
+        return replace(chosen, reason=f"{weights} weights and {rows} outputs: {chosen.reason}")
+    if method == "exact":
+        if size > 0.5 * free_memory(data.device):
+            raise MemoryError(
+                f"the Jacobian of {rows} outputs by {weights} weights takes {gibibytes(size)}; use method='sgd'"
+            )
+        if weights <= rows:
+            return Choice(DenseSolve(), True, "exact, by weights")
+        return Choice(DualSolve(Cholesky()), True, "exact, by outputs")
+    if method == "cg":
+        return Choice(DualSolve(CG(epochs=400.0, tolerance=1e-3)), fits, "conjugate gradients on outputs")
+    return Choice(descent or Descent(), fits, "stochastic gradient descent on weights")
+
+
+@dataclass(frozen=True, eq=False)
+class AtWeights:
+    """An E-step whose mode is the network's own weights ``ṽ``: the classical evidence, for comparison (thesis §5.2).
+
+    ``ṽ`` is no optimum of the tangent model's loss, so that the precision learnt from ``‖ṽ‖²`` is as a rule too small.
+    """
+
+    step: EStep
+    weights: Float[Tensor, " d"]
+
+    @property
+    def keep_noise(self) -> bool:
+        """As the step itself."""
+        return self.step.keep_noise
+
+    def posterior(
+        self,
+        data: Data,
+        prior: Prior,
+        regularizers: Regularizers,
+        *,
+        mode: bool = True,
+        warm: Samples | None = None,
+        generator: torch.Generator,
+        progress: bool = False,
+    ) -> Samples:
+        """Samples of the step; the mode is not solved for."""
+        options: dict[str, Any] = {"generator": generator, "progress": progress}
+        found = self.step.posterior(data, prior, regularizers, mode=False, warm=warm, **options)
+        if not mode:
+            return found
+        column = self.weights[:, None]
+        forms = prior.group_sums(column * prior.precision(column))[:, 0]
+        loss = 0.0
+        for batch in data.batches():
+            features: Any = batch.features
+            loss += float(batch.loss(features.outputs.reshape(-1, 1) - features.offset[:, None]))
+        # A residual of the mode would be that of a point which was not sought.
+        measured = replace(found.measured, mode_forms=forms, loss=loss)
+        return replace(found, mode=self.weights, measured=measured)
+
+
+def kept(data: NetworkData, choice: Choice) -> NetworkData | KeptData:
+    """The data as the step wants them."""
+    return data.kept() if choice.keep else data

@@ -1,0 +1,242 @@
+"""The linearized Laplace posterior of a trained network, by samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from matheron.arguments import require_count
+from matheron.linear import Descent, DiagonalPrior, Prior, draw_regularizers, learn_prior
+from matheron.networks.data import NetworkData
+from matheron.networks.inference import AtWeights, choose, kept
+from matheron.networks.inputs import Forward, map_tensors
+from matheron.networks.likelihood import Likelihood
+from matheron.networks.likelihoods import Gaussian, likelihood_of
+from matheron.networks.loading import Loading, inputs_of
+from matheron.networks.parameters import Choice
+from matheron.networks.prediction import Link, log_likelihoods, log_mean_exp, probabilities, squash
+from matheron.networks.priors import DRAWS, NAMES, starting_prior
+from matheron.networks.tangent import Method, TangentModel
+from matheron.solvers.iteration import draw_seed
+
+OFFSETS = ("affine", "simple")
+EVIDENCES = ("tangent", "network")
+
+
+@dataclass(frozen=True)
+class LaplaceReport:
+    """What was solved, how well, at what cost; ``epochs`` are passes of products with ``J`` and ``Jᵀ`` over the data."""
+
+    method: str
+    converged: bool
+    residual: float
+    epochs: float
+    seconds: float
+    em_converged: bool | None
+    floored: int
+    """Entries of the g-prior's scale that were raised, as the data say next to nothing of them."""
+
+
+class LinearizedLaplace:
+    """``f(x) = g(ṽ, x) + J(x)ζ``, ``ζ ~ N(0, H⁻¹)``, ``H = JᵀBJ + A``: posterior functions around a trained network.
+
+    Samples of the whole network come from optimizing ``½‖Jz‖²_B + ½‖z − w₀′‖²_A``, the precision of the prior from
+    MacKay's update with them; no Jacobian is stored. The network's own output stays the mean (thesis §6.2).
+
+    ``likelihood`` is ``"classification"``, ``"regression"``, ``"binary"`` or a :class:`Likelihood`; ``prior`` is ``"g"``,
+    ``"isotropic"`` or ``"layerwise"``. ``parameters``, ``forward``, ``jvp`` and ``memory`` are those of
+    :class:`TangentModel`. ``offset="simple"`` drops ``g(ṽ, x) − J(x)ṽ`` from the tangent model, the shortcut for fully
+    normalized networks with a dense last layer. ``evidence="network"`` takes ``‖ṽ‖`` in place of the tangent model's own
+    optimum in the update, for comparison.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> g = torch.Generator().manual_seed(0)
+    >>> X = torch.randn(200, 2, generator=g)
+    >>> y = (X[:, 0] > 0).long()
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
+    >>> la = LinearizedLaplace(model, "classification").fit((X, y), final_samples=16, generator=g)
+    >>> la(X[:3]).shape, la.functional_samples(X[:3]).shape
+    (torch.Size([3, 2]), torch.Size([16, 3, 2]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: str | Likelihood = "classification",
+        prior: Literal["g", "isotropic", "layerwise"] = "g",
+        *,
+        prior_precision: float | Float[Tensor, " g"] | None = None,
+        parameters: Choice = None,
+        forward: Forward | None = None,
+        offset: Literal["affine", "simple"] = "affine",
+        evidence: Literal["tangent", "network"] = "tangent",
+        jvp: Method = "auto",
+        memory: int | None = None,
+    ) -> None:
+        for name, value, known in (
+            ("prior", prior, NAMES),
+            ("offset", offset, OFFSETS),
+            ("evidence", evidence, EVIDENCES),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        self.tangent = TangentModel(model, parameters=parameters, forward=forward, method=jvp, memory=memory)
+        self.likelihood = likelihood_of(likelihood)
+        self.prior_name, self.offset, self.evidence = prior, offset, evidence
+        self._start = prior_precision
+        self._prior: Prior | None = None
+        self._samples: Tensor | None = None
+        self.mode: Tensor | None = None
+        """``w⋆``, the optimum of the tangent model, where the prior was learnt."""
+        self.history: list[dict[str, Any]] = []
+        self.report: LaplaceReport | None = None
+
+    def fit(
+        self,
+        loader: Any,
+        *,
+        em_steps: int = 8,
+        num_samples: int = 6,
+        final_samples: int = 64,
+        method: Literal["auto", "exact", "cg", "sgd"] = "auto",
+        descent: Descent | None = None,
+        scale_draws: int = DRAWS,
+        batch_size: int = 128,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+    ) -> LinearizedLaplace:
+        """Learn the prior in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
+
+        ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; a mapping
+        has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets the
+        descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale.
+        """
+        require_count("em_steps", em_steps, least=0)
+        require_count("num_samples", num_samples)
+        require_count("final_samples", final_samples)
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        loading = Loading.of(loader, batch_size)
+        data = NetworkData(self.tangent, loading, self.likelihood, affine=self.offset == "affine")
+        choice = choose(method, data, descent)
+        held = kept(data, choice)
+        prior, floored = starting_prior(self.prior_name, self.tangent, held, self._start, scale_draws, source)
+        step = choice.step if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights)
+        epochs, seconds, em_converged = 0.0, 0.0, None
+        self.history = []
+        if em_steps:
+            learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
+            learned = learn_prior(
+                held, prior, em_steps=em_steps, num_samples=num_samples, settings=step,
+                learn_noise=learns_noise, generator=source, progress=progress,
+            )  # fmt: skip
+            prior, held, self.mode, self.history = learned.prior, learned.data, learned.samples.mode, learned.history
+            epochs, seconds, em_converged = learned.epochs, learned.seconds, learned.converged
+            if learns_noise:
+                assert isinstance(self.likelihood, Gaussian)
+                self.likelihood = replace(self.likelihood, noise=1.0 / held.noise_precision)
+        final = held.without_mode() if isinstance(held, NetworkData) else held
+        regularizers = draw_regularizers(final, final_samples, source, keep_noise=choice.step.keep_noise)
+        found = choice.step.posterior(final, prior, regularizers, mode=False, generator=source, progress=progress)
+        self._prior, self._samples = prior, found.samples
+        self._dimension = float(found.measured.fits.mean())
+        self.report = LaplaceReport(
+            method=choice.reason,
+            converged=found.converged,
+            residual=float(found.residual.max()),
+            epochs=epochs + regularizers.epochs + found.epochs,
+            seconds=seconds + found.seconds,
+            em_converged=em_converged,
+            floored=floored,
+        )
+        return self
+
+    @property
+    def prior(self) -> Prior:
+        """``N(0, A⁻¹)`` as it was learnt."""
+        if self._prior is None:
+            raise RuntimeError("this posterior has not been fitted; call fit(loader) first")
+        return self._prior
+
+    @property
+    def samples(self) -> Float[Tensor, "s d"]:
+        """``ζ ~ N(0, H⁻¹)``, one per row."""
+        if self._samples is None:
+            raise RuntimeError("this posterior has no samples yet; call fit(loader) first")
+        return self._samples
+
+    @property
+    def prior_precision(self) -> Float[Tensor, " g"]:
+        """``a``, one value, or one per parameter tensor of a layerwise prior."""
+        return self.prior.values
+
+    @property
+    def prior_scale(self) -> Float[Tensor, " d"] | None:
+        """``s`` of the g-prior, ``A = a diag(s)⁻²``."""
+        return self.prior.scale if isinstance(self.prior, DiagonalPrior) else None
+
+    @property
+    def effective_dimension(self) -> float:
+        """``γ = tr(H⁻¹JᵀBJ)`` at the learnt prior, from the final samples."""
+        _ = self.samples
+        return min(self._dimension, float(self.tangent.num_weights))
+
+    @property
+    def noise(self) -> float:
+        """The variance of an observation around the function, of a Gaussian likelihood."""
+        if not isinstance(self.likelihood, Gaussian):
+            raise AttributeError(f"{type(self.likelihood).__name__} observations have no noise variance")
+        return self.likelihood.noise
+
+    def __call__(self, x: Any, link_approx: Link = "probit") -> Any:
+        """Class probabilities ``(batch, c)``, or for regression mean and variance of the function, ``(batch, c)`` each."""
+        if isinstance(self.likelihood, Gaussian):
+            parts = [(mean, functions.sub_(mean).square_().mean(0)) for mean, functions in self._functions(x)]
+            return torch.cat([mean for mean, _ in parts]), torch.cat([variance for _, variance in parts])
+        return torch.cat(
+            [probabilities(self.likelihood, mean, functions, link_approx) for mean, functions in self._functions(x)]
+        )
+
+    def functional_samples(self, x: Any) -> Float[Tensor, "s b c"]:
+        """``g(ṽ, x) + J(x)ζ_j``: the same functions at every call, coherent across inputs."""
+        return torch.cat([functions for _, functions in self._functions(x)], dim=1)
+
+    def predictive_samples(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Class probabilities of every function ``(s, batch, c)``; for regression observations, with noise."""
+        functions = self.functional_samples(x)
+        if isinstance(self.likelihood, Gaussian):
+            return self.likelihood.sample(functions, generator)
+        return squash(self.likelihood, functions)
+
+    def log_prob(self, x: Any, y: Shaped[Tensor, "b ..."]) -> Float[Tensor, " b"]:
+        """``log E_f p(y_i | f(x_i))`` of each row, by the functions."""
+        return log_mean_exp(self._log_likelihoods(x, y))
+
+    def joint_log_prob(self, x: Any, y: Shaped[Tensor, "b ..."]) -> Float[Tensor, ""]:
+        """``log E_f Π_i p(y_i | f(x_i))``: of all rows together, which knows what the rows share."""
+        return log_mean_exp(self._log_likelihoods(x, y).sum(1))
+
+    def _log_likelihoods(self, x: Any, y: Tensor) -> Float[Tensor, "s b"]:
+        functions = self.functional_samples(x)
+        targets = self.likelihood.require_targets(y, functions[0])
+        return log_likelihoods(self.likelihood, functions, targets)
+
+    def _functions(self, x: Any) -> Iterator[tuple[Float[Tensor, "b c"], Float[Tensor, "s b c"]]]:
+        samples = self.samples
+        for part in inputs_of(x) if isinstance(x, DataLoader) else (x,):
+            here = map_tensors(part, lambda t: t.to(self.tangent.device))
+            mean, pushed = self.tangent.value_and_jvp(here, samples)
+            yield mean.flatten(1), pushed.add_(mean).flatten(2)
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._samples is None else f"{len(self._samples)} samples"
+        return (
+            f"LinearizedLaplace({type(self.tangent.model).__name__}, {self.tangent.num_weights} weights, "
+            f"{type(self.likelihood).__name__}, prior={self.prior_name!r}, {state})"
+        )
