@@ -31,7 +31,7 @@ EVIDENCES = ("tangent", "network")
 
 @dataclass(frozen=True)
 class LaplaceReport:
-    """What was solved, how well, at what cost; ``epochs`` are passes of products with ``J`` and ``Jᵀ`` over the data."""
+    """What was solved, how well, at what cost; ``epochs`` are passes over the data by products with ``J`` and ``Jᵀ``."""
 
     method: str
     converged: bool
@@ -49,11 +49,11 @@ class LinearizedLaplace:
     Samples of the whole network come from optimizing ``½‖Jz‖²_B + ½‖z − w₀′‖²_A``, the precision of the prior from
     MacKay's update with them; no Jacobian is stored. The network's own output stays the mean (thesis §6.2).
 
-    ``likelihood`` is ``"classification"``, ``"regression"``, ``"binary"`` or a :class:`Likelihood`; ``prior`` is ``"g"``,
-    ``"isotropic"`` or ``"layerwise"``. ``parameters``, ``forward``, ``jvp`` and ``memory`` are those of
+    ``likelihood`` is ``"classification"``, ``"regression"``, ``"binary"`` or a :class:`Likelihood`; ``prior`` is
+    ``"g"``, ``"isotropic"`` or ``"layerwise"``. ``parameters``, ``forward``, ``jvp`` and ``memory`` are those of
     :class:`TangentModel`. ``offset="simple"`` drops ``g(ṽ, x) − J(x)ṽ`` from the tangent model, the shortcut for fully
-    normalized networks with a dense last layer. ``evidence="network"`` takes ``‖ṽ‖`` in place of the tangent model's own
-    optimum in the update, for comparison.
+    normalized networks with a dense last layer. ``evidence="network"`` takes ``‖ṽ‖`` in place of the tangent model's
+    own optimum in the update, for comparison.
 
     >>> import torch
     >>> from torch import nn
@@ -114,9 +114,9 @@ class LinearizedLaplace:
     ) -> LinearizedLaplace:
         """Learn the prior in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
 
-        ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; a mapping
-        has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets the
-        descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale.
+        ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; a
+        mapping has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets
+        the descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale.
         """
         require_count("em_steps", em_steps, least=0)
         require_count("num_samples", num_samples)
@@ -195,7 +195,7 @@ class LinearizedLaplace:
         return self.likelihood.noise
 
     def __call__(self, x: Any, link_approx: Link = "probit") -> Any:
-        """Class probabilities ``(batch, c)``, or for regression mean and variance of the function, ``(batch, c)`` each."""
+        """Class probabilities ``(batch, c)``; for regression mean and variance of the function, ``(batch, c)`` each."""
         if isinstance(self.likelihood, Gaussian):
             parts = [(mean, functions.sub_(mean).square_().mean(0)) for mean, functions in self._functions(x)]
             return torch.cat([mean for mean, _ in parts]), torch.cat([variance for _, variance in parts])
