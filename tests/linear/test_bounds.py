@@ -54,22 +54,24 @@ def test_updates_maximize_what_they_say(problem, update):
 def test_every_update_ends_at_the_maximum_of_the_evidence(problem, update, start):
     Phi, Y = problem
     best = updated_precision(Primal(Phi, 1.0, 2.0), Y, "evidence")
-    path = precision_path(Phi, 2.0, Y, start, 60 if update != "elbo" else 3000, update)
+    path = precision_path(Phi, 2.0, Y, start, 60, update)
     assert path[-1] == pytest.approx(best, rel=1e-4)
 
 
-def test_mackay_needs_fewer_steps_than_the_decoupled_bound(problem):
-    Phi, Y = problem
+def test_mackay_needs_fewer_steps_than_the_decoupled_bound():
+    """With more weights than data, whose covariance under the prior the decoupled bound holds on to."""
+    _, Phi, Y = gaussian(10, 50)
     best = updated_precision(Primal(Phi, 1.0, 2.0), Y, "evidence")
 
     def steps(update):
-        path = precision_path(Phi, 2.0, Y, 500.0, 1000, update)
+        path = precision_path(Phi, 2.0, Y, 500.0, 100, update)
         return next(i for i, a in enumerate(path) if abs(math.log(a / best)) < 0.05)
 
     assert steps("evidence") == 1
     assert steps("mackay") <= steps("bound") < steps("elbo")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_other_updates_are_refused(problem):
     with pytest.raises(ValueError, match="update must be"):
         updated_precision(Primal(problem[0], 1.0, 2.0), problem[1], "other")

@@ -54,7 +54,9 @@ def test_the_mode_of_a_logistic_likelihood(generator):
     expected = newton(
         lambda w: torch.nn.functional.softplus(-Y * (Phi @ w)).sum() + 0.05 * w @ w, torch.zeros(6, dtype=DOUBLE)
     )
-    torch.testing.assert_close(solve_dense(data, prior(0.1, 6), 1, generator=generator).mode, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        solve_dense(data, prior(0.1, 6), 1, generator=generator).mode, expected, rtol=1e-5, atol=0
+    )
 
 
 def test_steps_that_overshoot_are_halved(generator):

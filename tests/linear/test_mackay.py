@@ -22,14 +22,14 @@ from matheron.linear.bounds import updated_precision
 from matheron.linear.exact import Primal
 from matheron.operators import Dense
 from matheron.solvers import CG, ConvergenceWarning
-from tests.linear.twins import DOUBLE, gaussian, normal, prior, softmax
+from tests.linear.twins import DOUBLE, gaussian, normal, of_data, prior, softmax
 
 GROUPS = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2])
 
 
 def grouped(seed=0):
     """Three groups of weights that were drawn with precisions of 0.1, 1 and 10."""
-    g = torch.Generator().manual_seed(seed)
+    g = of_data(seed)
     groups = torch.arange(3).repeat_interleave(20)
     Phi = normal(400, 60, generator=g)
     w = normal(60, generator=g) / torch.tensor([0.1, 1.0, 10.0], dtype=DOUBLE)[groups].sqrt()
@@ -44,7 +44,7 @@ def test_the_effective_dimension_by_group(estimator, generator):
     p = prior(a, 8, groups=GROUPS)
     model = Primal(Phi, a[GROUPS], 0.3)
     exact = (model.covariance @ model.curvature).diagonal()
-    exact = torch.stack([exact[GROUPS == g].sum() for g in range(3)])
+    exact = torch.stack([exact[g == GROUPS].sum() for g in range(3)])
     num = 10_000
     measured = solve_dense(data, p, num, mode=False, generator=generator).measured
     found = effective_dimension(measured, p, data.num_rows, estimator)
@@ -89,7 +89,13 @@ def test_the_updates(generator):
 def test_em_ends_at_the_maximum_of_the_evidence(start, generator):
     data, Phi, Y = gaussian(40, 12)
     learned = learn_prior(
-        data, prior(start, 12), em_steps=60, num_samples=8000, settings=DenseSolve(), tolerance=1e-5, generator=generator
+        data,
+        prior(start, 12),
+        em_steps=60,
+        num_samples=8000,
+        settings=DenseSolve(),
+        tolerance=1e-5,
+        generator=generator,
     )
     best = updated_precision(Primal(Phi, 1.0, 2.0), Y, "evidence")
     assert learned.converged
@@ -116,7 +122,7 @@ def test_softmax_goes_through(generator):
                 generator=torch.Generator().manual_seed(0),
             ).prior.values
         )
-        for settings in (DenseSolve(), DualSolve(solver=CG(tolerance=1e-6)))
+        for settings in (DenseSolve(), DualSolve(solver=CG(tolerance=1e-6), newton_tolerance=1e-6))
     ]  # fmt: skip
     assert results[0] == pytest.approx(results[1], rel=1e-3)
 
@@ -164,6 +170,7 @@ def test_noise_and_steps_are_learned_by_descent_too(generator):
     assert found.data.noise_precision == pytest.approx(exact.data.noise_precision, rel=0.05)
 
 
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
 def test_history_and_passes(generator):
     data, _, _ = gaussian(60, 8, batch_size=30)
     learned = learn_prior(data, prior(5.0, 8), em_steps=20, tolerance=0.1, settings=Descent(epochs=60.0))
@@ -174,8 +181,15 @@ def test_history_and_passes(generator):
     assert set(first["effective_dimension"]) == {"function", "weight"}
     assert last["moved"] <= 0.1 < first["moved"]
     assert learned.epochs == last["epochs"] > first["epochs"]
-    again = learn_prior(data, prior(5.0, 8), em_steps=20, tolerance=0.1, regularizers=learned.regularizers)
-    assert len(again.history) == len(learned.history)
+    again = learn_prior(
+        data,
+        prior(5.0, 8),
+        em_steps=20,
+        tolerance=0.1,
+        settings=Descent(epochs=60.0),
+        regularizers=learned.regularizers,
+    )
+    assert float(again.prior.values) == pytest.approx(float(learned.prior.values), rel=0.1)
 
 
 def test_what_has_not_converged_says_so(generator):

@@ -57,9 +57,9 @@ def test_which_objective_varies_less_is_judged_by_leverages(generator):
         B = torch.diag_embed(p) - p[:, :, None] * p[:, None]
         M_j = blocks.mT @ B @ blocks
         H = M_j.sum(0) + torch.diag(A)
-        exact = M_j.diagonal(dim1=1, dim2=2).sum() - 2.0 * (M_j @ torch.linalg.solve(H, M_j)).diagonal(
-            dim1=1, dim2=2
-        ).sum()
+        exact = (
+            M_j.diagonal(dim1=1, dim2=2).sum() - 2.0 * (M_j @ torch.linalg.solve(H, M_j)).diagonal(dim1=1, dim2=2).sum()
+        )
         white = prior(a, 40)
         drawn = draw_regularizers(data, 4000, generator)
         samples = torch.linalg.solve(H, a * drawn.center(white).mT).mT
