@@ -22,6 +22,11 @@ def normal(*shape, generator):
     return torch.randn(*shape, dtype=DOUBLE, generator=generator)
 
 
+def of_data(seed):
+    """Apart from the seeds of samples: draws from the same one would be the features themselves."""
+    return torch.Generator().manual_seed(1000 + seed)
+
+
 @dataclass(frozen=True)
 class SoftmaxBatch(Batch):
     """Cross entropy of labels ``(b,)``, with the curvature held where it was linearized."""
@@ -78,7 +83,7 @@ class LogisticData(StoredData):
 
 def gaussian(n=60, d=8, *, seed=0, precision=2.0, batch_size=None, outputs=1, dtype=DOUBLE):
     """Data with noise precision ``precision``, their ``Φ`` and ``Y``."""
-    g = torch.Generator().manual_seed(seed)
+    g = of_data(seed)
     Phi = normal(n, d, generator=g).to(dtype)
     Y = (Phi @ normal(d, generator=g).to(dtype)) + normal(n, generator=g).to(dtype) / precision**0.5
     curvature = GaussianCurvature(precision, n, outputs=outputs, dtype=dtype)
@@ -86,7 +91,7 @@ def gaussian(n=60, d=8, *, seed=0, precision=2.0, batch_size=None, outputs=1, dt
 
 
 def softmax(n=40, c=3, d=6, *, seed=0, batch_size=None):
-    g = torch.Generator().manual_seed(seed)
+    g = of_data(seed)
     Phi = normal(n * c, d, generator=g)
     labels = torch.randint(c, (n,), generator=g)
     p = normal(n, c, generator=g).softmax(1)
@@ -94,7 +99,7 @@ def softmax(n=40, c=3, d=6, *, seed=0, batch_size=None):
 
 
 def logistic(n=80, d=6, *, seed=0, batch_size=None):
-    g = torch.Generator().manual_seed(seed)
+    g = of_data(seed)
     Phi = normal(n, d, generator=g)
     Y = torch.where(Phi @ normal(d, generator=g) + normal(n, generator=g) > 0, 1.0, -1.0).to(DOUBLE)
     p = normal(n, generator=g).sigmoid()

@@ -202,7 +202,7 @@ def learn_prior(
             f"the prior precision still moved by {moved:.2g} in its logarithm at EM step {len(history)}, above the "
             f"tolerance {tolerance:g}; allow more em_steps, or loosen the tolerance",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return Learned(prior, data, found, regularizers, converged, epochs, time.perf_counter() - began, history)
 

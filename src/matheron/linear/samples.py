@@ -87,7 +87,7 @@ class Samples:
                 f"tolerance {self.tolerance:g}, after {self.epochs:.1f} epochs; allow more epochs, or loosen the "
                 "tolerance if predictions have settled",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return self
 

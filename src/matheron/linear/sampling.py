@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,6 +17,7 @@ from matheron.linear.data import Batch, Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, measure, units
+from matheron.linear.steepness import steepness
 from matheron.solvers.iteration import LIMIT, draw_seed
 
 Objective = Literal["low-variance", "plain"]
@@ -26,9 +26,6 @@ Monitor = Callable[[Tensor, Tensor | None], Mapping[str, float]]
 
 GROWTH = 3.0
 """A sweep whose mean gradient is this many times that of the first one diverges."""
-
-PROBES = 4
-"""Batches on which the step is measured, with as many products each."""
 
 
 @dataclass(frozen=True)
@@ -203,43 +200,11 @@ class _Run:
         return half.covariance(warm.prior.precision(warm.samples.mT)).mT
 
     def measure_steepness(self) -> Float[Tensor, "t 2"]:
-        """``λ_max(A⁻¹M) + 1`` over the probed batches together and over each alone, in units of all data.
-
-        By power iteration from the data's pull on a sample, which leans toward the largest eigenvalues already.
-        """
-        probed = list(islice(self.data.batches(self.generator), min(PROBES, self.data.num_batches)))
-        kinds = [[batch.curvature for batch in probed]]
-        if bool(self.decays.any()):
-            kinds.append([self.loss_curvature(batch) for batch in probed])
-        start = self.prior.covariance(self.regularizers.pull[:1].mT).mT
-        steepness = [self.power_iteration(probed, curvatures, start) for curvatures in kinds]
-        return torch.tensor(steepness, dtype=torch.float64) + 1.0
-
-    def loss_curvature(self, batch: Batch) -> Any:
-        """Where the mode starts."""
-        mode = self.weights[-1]
-        self.epochs += 0.5 * batch.rows / self.data.num_rows
-        return batch.loss_curvature(batch.features @ mode)
-
-    def power_iteration(self, probed: list[Batch], curvatures: list[Any], start: Tensor) -> tuple[float, float]:
-        """The largest eigenvalues of ``A⁻¹M`` from the batches together and one by one."""
-        size = (start * self.prior.precision(start.mT).mT).sum(1).sqrt()
-        start = start / torch.where(size > 0, size, 1.0)
-        # One column for all batches together, then one for each.
-        columns = start.expand(len(probed) + 1, -1).clone()
-        largest = torch.zeros(len(columns), dtype=start.dtype, device=start.device)
-        for _ in range(PROBES):
-            images = torch.zeros_like(columns)
-            for place, (batch, curvature) in enumerate(zip(probed, curvatures, strict=True), start=1):
-                pair = columns[[0, place]]
-                image = (batch.features.T @ (curvature @ (batch.features @ pair.mT))).mT * self.data.num_batches
-                images[0] += image[0] / len(probed)
-                images[place] = image[1]
-                self.epochs += batch.rows / self.data.num_rows
-            columns = self.prior.covariance(images.mT).mT
-            largest = (columns * images).sum(1).clamp(min=0.0).sqrt()
-            columns = columns / torch.where(largest > 0, largest, 1.0)[:, None]
-        return float(largest[0]), float(largest[1:].max())
+        """Of the samples' objective and, where the mode's is another, of that one where it starts."""
+        at = self.weights[-1] if bool(self.decays.any()) else None
+        found, passes = steepness(self.data, self.prior, self.regularizers.pull[0], at, self.generator)
+        self.epochs += passes
+        return found
 
     def finish(self, progress: bool, monitor: Monitor | None) -> Samples:
         """Sweep until the tolerance or the epochs are reached, then measure."""
