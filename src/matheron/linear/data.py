@@ -28,11 +28,6 @@ class Batch:
     (tensor([-2., -2.]), tensor([2.]))
     """
 
-    features: Operator
-    curvature: Curvature
-    index: Int[Tensor, " b"] | None
-    targets: Tensor | None
-
     def __init__(
         self,
         features: Operator,
@@ -40,7 +35,12 @@ class Batch:
         index: Int[Tensor, " b"] | None = None,
         targets: Float[Tensor, " m"] | None = None,
     ) -> None:
-        self.features, self.curvature, self.index, self.targets = features, curvature, index, targets
+        self.features, self.index, self.targets, self._curvature = features, index, targets, curvature
+
+    @property
+    def curvature(self) -> Curvature:
+        """``B`` of these rows."""
+        return self._curvature
 
     @property
     def rows(self) -> int:

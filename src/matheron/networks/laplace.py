@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from matheron.arguments import require_count
-from matheron.linear import Descent, DiagonalPrior, Prior, draw_regularizers, learn_prior
+from matheron.linear import Data, Descent, DiagonalPrior, Prior, draw_regularizers, learn_prior
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import AtWeights, choose, kept
 from matheron.networks.inputs import Forward, map_tensors
@@ -31,7 +31,7 @@ EVIDENCES = ("tangent", "network")
 
 @dataclass(frozen=True)
 class LaplaceReport:
-    """What was solved, how well, at what cost; ``epochs`` are passes over the data by products with ``J`` and ``Jᵀ``."""
+    """What was solved, how well, at what cost; ``epochs`` are passes over the data, by ``J`` and back by ``Jᵀ``."""
 
     method: str
     converged: bool
@@ -125,7 +125,8 @@ class LinearizedLaplace:
         loading = Loading.of(loader, batch_size)
         data = NetworkData(self.tangent, loading, self.likelihood, affine=self.offset == "affine")
         choice = choose(method, data, descent)
-        held = kept(data, choice)
+        held: Data = kept(data, choice)
+        prior: Prior
         prior, floored = starting_prior(self.prior_name, self.tangent, held, self._start, scale_draws, source)
         step = choice.step if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights)
         epochs, seconds, em_converged = 0.0, 0.0, None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -27,7 +29,7 @@ def starting_prior(
 
     The second value is how many entries of the g-prior's scale were floored. Thesis, sections 5.3.2, 5.3.3 and 6.2.2.
     """
-    options = {"num_weights": tangent.num_weights, "dtype": tangent.dtype, "device": tangent.device}
+    options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": tangent.dtype, "device": tangent.device}
     if name == "g":
         found = g_prior_scale(data, draws, generator, tangent.groups)
         return DiagonalPrior(1.0 if precision is None else precision, scale=found.scale, **options), found.floored
