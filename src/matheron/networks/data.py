@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -28,25 +27,28 @@ class NetworkBatch(Batch):
 
     def __init__(
         self,
-        features: Linearization | KeptLinearization,
+        linearization: Linearization | KeptLinearization,
         likelihood: Likelihood,
-        targets: Tensor,
+        labels: Tensor,
         index: Tensor | None = None,
     ) -> None:
-        self.features, self.likelihood, self.targets, self.index = features, likelihood, targets, index
+        self.features, self.index, self.targets = linearization, index, None
+        self.linearization, self.likelihood, self.labels = linearization, likelihood, labels
 
-    @cached_property
+    @property
     def curvature(self) -> Curvature:
         """``B`` at ``g(ṽ, x)``."""
-        return self.likelihood.curvature(self.features.outputs.flatten(1))
+        if not hasattr(self, "_curvature"):
+            self._curvature = self.likelihood.curvature(self.linearization.outputs.flatten(1))
+        return self._curvature
 
     def loss(self, F: Float[Tensor, "m s"]) -> Float[Tensor, " s"]:
         """Minus the log-likelihood of each column, up to a constant."""
-        return torch.stack([self.likelihood.misfit(f, self.targets).sum() for f in self.outputs(F)])
+        return torch.stack([self.likelihood.misfit(f, self.labels).sum() for f in self.outputs(F)])
 
     def loss_gradient(self, F: Float[Tensor, "m s"]) -> Float[Tensor, "m s"]:
         """``∂ℓ/∂F``."""
-        gradients = [self.likelihood.gradient(f, self.targets).flatten() for f in self.outputs(F)]
+        gradients = [self.likelihood.gradient(f, self.labels).flatten() for f in self.outputs(F)]
         return torch.stack(gradients, dim=1)
 
     def loss_curvature(self, F: Float[Tensor, " m"]) -> Curvature:
@@ -55,7 +57,7 @@ class NetworkBatch(Batch):
 
     def outputs(self, F: Float[Tensor, "m s"]) -> Float[Tensor, "s b c"]:
         """Of the tangent model, ``F`` and what does not depend on the weights."""
-        return (F + self.features.offset[:, None]).mT.reshape(F.shape[1], len(self.features.outputs), -1)
+        return (F + self.linearization.offset[:, None]).mT.reshape(F.shape[1], len(self.linearization.outputs), -1)
 
 
 class NetworkData(Data):
@@ -104,9 +106,9 @@ class NetworkData(Data):
         """The same data with all of ``Φ`` in memory: ``nc × d`` numbers."""
         parts = list(self.batches())
         features = torch.cat([batch.features.dense() for batch in parts])
-        outputs = torch.cat([batch.features.outputs.flatten(1) for batch in parts])
-        offset = torch.cat([batch.features.offset for batch in parts])
-        targets = torch.cat([batch.targets for batch in parts])
+        outputs = torch.cat([batch.linearization.outputs.flatten(1) for batch in parts])
+        offset = torch.cat([batch.linearization.offset for batch in parts])
+        targets = torch.cat([batch.labels for batch in parts])
         size = -(-self.num_data // self.num_batches)
         return KeptData(KeptLinearization(features, outputs, offset), self.likelihood, targets, size)
 

@@ -94,7 +94,7 @@ class LikelihoodCurvature(Curvature):
 
     def __init__(self, likelihood: Likelihood, at: Float[Tensor, "b c"]) -> None:
         self.likelihood, self.at = likelihood, at
-        super().__init__(*at.shape, at.dtype, at.device)
+        super().__init__(len(at), at.shape[1], at.dtype, at.device)
 
     def product(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "m s"]:
         """By the likelihood."""
