@@ -1,8 +1,19 @@
 """Uncertainty at scale: a posterior sample is a prior sample plus the solution of one linear system."""
 
 from matheron import gp, kernels, linear, networks, operators, solvers
+from matheron.files import load
 from matheron.gp import GaussianProcess
-from matheron.gp.files import load
+from matheron.networks import LinearizedLaplace
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GaussianProcess", "gp", "kernels", "linear", "load", "networks", "operators", "solvers"]
+__all__ = [
+    "GaussianProcess",
+    "LinearizedLaplace",
+    "gp",
+    "kernels",
+    "linear",
+    "load",
+    "networks",
+    "operators",
+    "solvers",
+]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from matheron import kernels, solvers
-from matheron.archive import Archive, Kind, read
+from matheron.archive import Archive, Kind
 from matheron.gp.conditioning import Conditioning
 from matheron.gp.draws import PriorFunctions
 from matheron.gp.inducing import InducingConditioning
@@ -98,22 +98,6 @@ def load_posterior(archive: Archive) -> Posterior:
         return Posterior(paths, system, Report(**header["report"]), exact_variance=header["exact_variance"])
     except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"the file is incomplete or was changed ({error!r}); write it again") from error
-
-
-def load(path: Path | str) -> Posterior:
-    """What was saved at ``path``; no code in it is run.
-
-    >>> import tempfile, torch
-    >>> import matheron as mt
-    >>> X = torch.linspace(0, 1, 20)[:, None]
-    >>> posterior = mt.GaussianProcess(mt.kernels.RBF(), 0.1).condition(X, X[:, 0], num_samples=4)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     posterior.save(f"{folder}/model.matheron")
-    ...     again = mt.load(f"{folder}/model.matheron")
-    >>> torch.equal(again.sample(X), posterior.sample(X))
-    True
-    """
-    return load_posterior(read(path, POSTERIOR, what="a saved posterior"))
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from matheron.arguments import require_count
 from matheron.linear import Data, Descent, DiagonalPrior, Prior, draw_regularizers, learn_prior
+from matheron.networks import files
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import AtWeights, choose, kept
 from matheron.networks.inputs import Forward, map_tensors
@@ -22,25 +24,12 @@ from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
 from matheron.networks.prediction import Link, log_likelihoods, log_mean_exp, probabilities, squash
 from matheron.networks.priors import DRAWS, NAMES, starting_prior
+from matheron.networks.report import LaplaceReport
 from matheron.networks.tangent import Method, TangentModel
 from matheron.solvers.iteration import draw_seed
 
 OFFSETS = ("affine", "simple")
 EVIDENCES = ("tangent", "network")
-
-
-@dataclass(frozen=True)
-class LaplaceReport:
-    """What was solved, how well, at what cost; ``epochs`` are passes over the data, by ``J`` and back by ``Jᵀ``."""
-
-    method: str
-    converged: bool
-    residual: float
-    epochs: float
-    seconds: float
-    em_converged: bool | None
-    floored: int
-    """Entries of the g-prior's scale that were raised, as the data say next to nothing of them."""
 
 
 class LinearizedLaplace:
@@ -93,6 +82,7 @@ class LinearizedLaplace:
         self._start = prior_precision
         self._prior: Prior | None = None
         self._samples: Tensor | None = None
+        self._dimension = 0.0
         self.mode: Tensor | None = None
         """``w⋆``, the optimum of the tangent model, where the prior was learnt."""
         self.history: list[dict[str, Any]] = []
@@ -145,8 +135,8 @@ class LinearizedLaplace:
         final = held.without_mode() if isinstance(held, NetworkData) else held
         regularizers = draw_regularizers(final, final_samples, source, keep_noise=choice.step.keep_noise)
         found = choice.step.posterior(final, prior, regularizers, mode=False, generator=source, progress=progress)
-        self._prior, self._samples = prior, found.samples
-        self._dimension = float(found.measured.fits.mean())
+        dimension = min(float(found.measured.fits.mean()), float(min(data.num_rows, data.num_weights)))
+        self.adopt(prior, found.samples, self.mode, dimension)
         self.report = LaplaceReport(
             method=choice.reason,
             converged=found.converged,
@@ -157,6 +147,10 @@ class LinearizedLaplace:
             floored=floored,
         )
         return self
+
+    def adopt(self, prior: Prior, samples: Float[Tensor, "s d"], mode: Tensor | None, dimension: float) -> None:
+        """Take over a prior and samples found elsewhere, such as in a file."""
+        self._prior, self._samples, self.mode, self._dimension = prior, samples, mode, dimension
 
     @property
     def prior(self) -> Prior:
@@ -186,7 +180,7 @@ class LinearizedLaplace:
     def effective_dimension(self) -> float:
         """``γ = tr(H⁻¹JᵀBJ)`` at the learnt prior, from the final samples."""
         _ = self.samples
-        return min(self._dimension, float(self.tangent.num_weights))
+        return self._dimension
 
     @property
     def noise(self) -> float:
@@ -234,6 +228,18 @@ class LinearizedLaplace:
             here = map_tensors(part, lambda t: t.to(self.tangent.device))
             mean, pushed = self.tangent.value_and_jvp(here, samples)
             yield mean.flatten(1), pushed.add_(mean).flatten(2)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Samples, mode, prior and the weights they belong to, by name."""
+        return files.state(self)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Put back what :meth:`state_dict` gave; the model must have the same weights."""
+        files.restore(self, state)
+
+    def save(self, path: Path | str) -> None:
+        """To a file without code; ``mt.load(path, model=model)`` puts it back onto the model."""
+        files.save(self, path)
 
     def __repr__(self) -> str:
         state = "not fitted" if self._samples is None else f"{len(self._samples)} samples"
