@@ -67,6 +67,8 @@ def load_laplace(archive: Archive, model: nn.Module | None, **options: Any) -> L
         if likelihood is None:
             raise ValueError("the file is of a likelihood of your own; give it as likelihood=")
         names = set(header["parameters"])
+        if not names <= {name for name, p in model.named_parameters() if p.requires_grad}:
+            raise ValueError("model has other parameters than the one that was saved; give the same architecture")
         posterior = LinearizedLaplace(
             model, likelihood, header["prior"], parameters=lambda name: name in names,
             offset=header["offset"], evidence=header["evidence"], **options,

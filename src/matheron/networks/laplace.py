@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -22,7 +22,7 @@ from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Gaussian, likelihood_of
 from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
-from matheron.networks.prediction import Link, log_likelihoods, log_mean_exp, probabilities, squash
+from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, squash
 from matheron.networks.priors import DRAWS, NAMES, starting_prior
 from matheron.networks.report import LaplaceReport
 from matheron.networks.tangent import Method, TangentModel
@@ -59,13 +59,13 @@ class LinearizedLaplace:
         self,
         model: nn.Module,
         likelihood: str | Likelihood = "classification",
-        prior: Literal["g", "isotropic", "layerwise"] = "g",
+        prior: str = "g",
         *,
         prior_precision: float | Float[Tensor, " g"] | None = None,
         parameters: Choice = None,
         forward: Forward | None = None,
-        offset: Literal["affine", "simple"] = "affine",
-        evidence: Literal["tangent", "network"] = "tangent",
+        offset: str = "affine",
+        evidence: str = "tangent",
         jvp: Method = "auto",
         memory: int | None = None,
     ) -> None:
@@ -95,7 +95,7 @@ class LinearizedLaplace:
         em_steps: int = 8,
         num_samples: int = 6,
         final_samples: int = 64,
-        method: Literal["auto", "exact", "cg", "sgd"] = "auto",
+        method: str = "auto",
         descent: Descent | None = None,
         scale_draws: int = DRAWS,
         batch_size: int = 128,
@@ -106,7 +106,8 @@ class LinearizedLaplace:
 
         ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; a
         mapping has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets
-        the descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale.
+        the descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the
+        other methods; ``"auto"`` is exact where a side of the Jacobian is small, else descent, and the report says so.
         """
         require_count("em_steps", em_steps, least=0)
         require_count("num_samples", num_samples)
@@ -189,7 +190,7 @@ class LinearizedLaplace:
             raise AttributeError(f"{type(self.likelihood).__name__} observations have no noise variance")
         return self.likelihood.noise
 
-    def __call__(self, x: Any, link_approx: Link = "probit") -> Any:
+    def __call__(self, x: Any, link_approx: str = "probit") -> Any:
         """Class probabilities ``(batch, c)``; for regression mean and variance of the function, ``(batch, c)`` each."""
         if isinstance(self.likelihood, Gaussian):
             parts = [(mean, functions.sub_(mean).square_().mean(0)) for mean, functions in self._functions(x)]

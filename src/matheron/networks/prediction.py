@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Shaped
@@ -12,12 +11,11 @@ from torch import Tensor
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Bernoulli, Categorical
 
-Link = Literal["probit", "mc"]
 LINKS = ("probit", "mc")
 
 
 def probabilities(
-    likelihood: Likelihood, mean: Float[Tensor, "b c"], functions: Float[Tensor, "s b c"], link: Link
+    likelihood: Likelihood, mean: Float[Tensor, "b c"], functions: Float[Tensor, "s b c"], link: str
 ) -> Float[Tensor, "b c"]:
     """``E[σ(f)]``: of the functions (``"mc"``), or ``σ(μ / √(1 + π v / 8))`` from mean and variance (``"probit"``)."""
     if link not in LINKS:

@@ -1,0 +1,121 @@
+"""What bad input gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from matheron.networks import LinearizedLaplace
+
+X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+CLASSES = torch.arange(8) % 3
+
+
+def network(outputs: int = 3) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(inplace=True), nn.Linear(4, outputs)).eval()
+
+
+def fit(y: Tensor, likelihood: str = "classification", outputs: int = 3, **options: object) -> LinearizedLaplace:
+    return LinearizedLaplace(network(outputs), likelihood, **options).fit((X, y), final_samples=2)
+
+
+@pytest.mark.parametrize(
+    ("y", "likelihood", "outputs", "error", "says"),
+    [
+        (CLASSES + 1, "classification", 3, ValueError, "class 3"),
+        (CLASSES - 1, "classification", 3, ValueError, "class -1"),
+        (CLASSES.float(), "classification", 3, TypeError, r"targets.long\(\)"),
+        (CLASSES[:, None].expand(8, 3).contiguous(), "classification", 3, ValueError, "one-hot"),
+        (CLASSES, "regression", 3, ValueError, "one target per output"),
+        (torch.zeros(8, dtype=torch.int64), "regression", 1, TypeError, r"targets.float\(\)"),
+        (torch.full((8,), torch.nan), "regression", 1, ValueError, "NaN"),
+        (torch.full((8,), 2), "binary", 1, ValueError, "0 or 1"),
+    ],
+)
+def test_targets(y: Tensor, likelihood: str, outputs: int, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        fit(y, likelihood, outputs)
+
+
+def test_names() -> None:
+    for options, says in (
+        ({"prior": "flat"}, "prior"),
+        ({"offset": "none"}, "offset"),
+        ({"evidence": "x"}, "evidence"),
+    ):
+        with pytest.raises(ValueError, match=f"{says} must be one of"):
+            fit(CLASSES, **options)
+    with pytest.raises(ValueError, match="likelihood must be one of"):
+        fit(CLASSES, "ordinal")
+    with pytest.raises(ValueError, match="method must be one of"):
+        LinearizedLaplace(network()).fit((X, CLASSES), method="newton")
+    with pytest.raises(ValueError, match="link_approx must be one of"):
+        fit(CLASSES)(X, "logit")
+
+
+def test_a_model_that_gives_nan() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.line(x) * torch.tensor(torch.nan)
+
+    with pytest.raises(ValueError, match="NaN or infinite outputs in batch 0"):
+        LinearizedLaplace(Broken().eval()).fit((X, CLASSES))
+
+
+def test_loaders() -> None:
+    la = LinearizedLaplace(network())
+    with pytest.raises(TypeError, match="walked more than once"):
+        la.fit(iter([(X, CLASSES)]))
+    with pytest.raises(ValueError, match="loader is empty"):
+        la.fit([])
+    with pytest.raises(ValueError, match="labels"):
+        la.fit([{"x": X}])
+    with pytest.raises(ValueError, match="inputs, targets"):
+        la.fit([X])
+
+
+def test_passes_of_different_length() -> None:
+    class Shrinking:
+        def __init__(self) -> None:
+            self.passes = 0
+
+        def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+            self.passes += 1
+            yield X[: 9 - self.passes], CLASSES[: 9 - self.passes]
+
+    with pytest.raises(ValueError, match="7 data in this pass and 8 in the first"):
+        LinearizedLaplace(network()).fit(Shrinking())
+
+
+def test_nothing_before_the_fit() -> None:
+    la = LinearizedLaplace(network())
+    with pytest.raises(RuntimeError, match=r"call fit\(loader\)"):
+        la(X)
+    with pytest.raises(RuntimeError, match=r"call fit\(loader\)"):
+        _ = la.prior_precision
+    with pytest.raises(AttributeError, match="no noise"):
+        _ = la.noise
+
+
+def test_training_mode_is_put_back_and_said_once() -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3)).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.warns(UserWarning, match="training"):
+        la = LinearizedLaplace(model).fit((X, CLASSES), final_samples=2, em_steps=0, generator=torch.Generator())
+    la(X)
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_float64_is_kept() -> None:
+    la = LinearizedLaplace(network().double()).fit((X.double(), CLASSES), final_samples=2, generator=torch.Generator())
+    assert la(X.double()).dtype == la.samples.dtype == torch.float64

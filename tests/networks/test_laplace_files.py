@@ -1,0 +1,64 @@
+"""Files of network posteriors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import matheron as mt
+from matheron.networks import LinearizedLaplace
+
+
+def fitted(kind: str = "regression", prior: str = "g") -> tuple[nn.Module, torch.Tensor, LinearizedLaplace]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).eval()
+    X = torch.randn(20, 2)
+    y = X[:, :1] if kind == "regression" else (X[:, 0] > 0).long()
+    la = LinearizedLaplace(model, kind, prior, parameters="no_biases")
+    return model, X, la.fit((X, y), final_samples=5, em_steps=2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("prior", ["g", "isotropic", "layerwise"])
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_a_loaded_posterior_is_the_same(tmp_path: Path, kind: str, prior: str) -> None:
+    model, X, la = fitted(kind, prior)
+    la.save(tmp_path / "model.matheron")
+    again = mt.load(tmp_path / "model.matheron", model=model)
+    torch.testing.assert_close(again.functional_samples(X), la.functional_samples(X), rtol=0, atol=0)
+    assert again.report == la.report
+    assert again.effective_dimension == la.effective_dimension
+    torch.testing.assert_close(again.prior_precision, la.prior_precision, rtol=0, atol=0)
+    if kind == "regression":
+        assert again.noise == la.noise
+
+
+def test_state_dict_goes_back() -> None:
+    model, X, la = fitted()
+    twin = LinearizedLaplace(model, "regression", "g", parameters="no_biases")
+    twin.load_state_dict(la.state_dict())
+    torch.testing.assert_close(twin(X), la(X), rtol=0, atol=0)
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    model, _, la = fitted()
+    la.save(tmp_path / "model.matheron")
+    with pytest.raises(TypeError, match="model="):
+        mt.load(tmp_path / "model.matheron")
+    with pytest.raises(ValueError, match="other parameters"):
+        mt.load(tmp_path / "model.matheron", model=nn.Linear(2, 1))
+    with torch.no_grad():
+        model[0].weight.add_(1.0)
+    with pytest.raises(ValueError, match="other weights"):
+        mt.load(tmp_path / "model.matheron", model=model)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    model, _, la = fitted()
+    path = tmp_path / "model.matheron"
+    la.save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="damaged"):
+        mt.load(path, model=model)
