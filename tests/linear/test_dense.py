@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from matheron.linear import DenseSolve, draw_regularizers, solve_dense
+from matheron.linear import BernoulliCurvature, DenseSolve, DiagonalPrior, draw_regularizers, solve_dense
 from matheron.linear.exact import Primal
+from matheron.operators import Dense
 from tests.linear.twins import DOUBLE, gaussian, logistic, newton, prior, softmax
 
 
@@ -72,3 +73,12 @@ def test_running_out_of_steps_is_recorded(generator):
     data = logistic()[0]
     settings = DenseSolve(newton_steps=1, newton_tolerance=1e-12, tolerance=1.0)
     assert any("all 1 steps" in event for event in solve_dense(data, prior(0.1, 6), 1, settings=settings).events)
+
+
+def test_newton_in_float32_ends_at_its_rounding(generator):
+    data, Phi, Y = logistic()
+    coarse = type(data)(Dense(Phi.float()), BernoulliCurvature(torch.full((80,), 0.5)), Y.float())
+    found = solve_dense(coarse, DiagonalPrior(0.1, num_weights=6), 1, generator=generator)
+    assert not found.events
+    exact = solve_dense(data, prior(0.1, 6), 1, generator=generator).mode
+    torch.testing.assert_close(found.mode.double(), exact, rtol=1e-2, atol=1e-3)

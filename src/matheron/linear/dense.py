@@ -149,7 +149,9 @@ def _newton(
             size /= 2.0
         if found <= value:
             w, value, gradient = w - size * direction, found, slope
-        if data.quadratic or distance <= settings.newton_tolerance or found > value:
+        # Below rounding the objective cannot tell whether a step was good.
+        rounding = 0.5 * distance**2 <= torch.finfo(w.dtype).eps * abs(value)
+        if data.quadratic or distance <= settings.newton_tolerance or rounding or found > value:
             break
     else:
         events.append(f"Newton's method used all {settings.newton_steps} steps")

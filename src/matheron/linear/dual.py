@@ -253,7 +253,9 @@ class _DualRun:
             self.trace.append(
                 {"newton": step, "objective": value, "size": size, "distance": distance, "epochs": self.kernel.epochs}
             )
-            if distance <= self.settings.newton_tolerance:
+            # Below rounding the objective cannot tell whether a step was good.
+            rounding = 0.5 * distance**2 <= torch.finfo(F.dtype).eps * abs(value)
+            if distance <= self.settings.newton_tolerance or rounding:
                 break
         else:
             self.events.append(f"Newton's method used all {self.settings.newton_steps} steps")
