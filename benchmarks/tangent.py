@@ -5,12 +5,12 @@ product needs two forward passes of the network, and for each tangent twice the 
 twice to pull it back: ``(2 + 4k) / 3k`` training steps per sample where convolutions are all that counts, 2 for one
 tangent and 1.4 for eight.
 
-What helped, on one core: pushing several tangents in one forward-mode pass (0.55 to 0.7 of a training step each instead
-of 0.7 to 0.85); pulling cotangents one by one through a kept graph, where a batched backward pass took up to a third more
-on convolutions (tiny networks are the other way round, and are batched); splitting batches so that no tensor exceeds
-32 MiB, beyond which the allocator asks the system for cleared pages every time (a third less time on the large network).
-What did not: one pass that carries forward and reverse derivatives at once took three training steps, since the tangents
-are recorded as well; channels last made no difference beyond the noise.
+What helped, on one core: pushing several tangents in one forward-mode pass, 0.55 to 0.7 of a training step each instead
+of 0.7 to 0.85; pulling cotangents one by one through a kept graph, where a batched backward pass took up to a third
+more on convolutions (tiny networks are the other way round, and are batched); splitting batches so that no tensor
+exceeds 32 MiB, beyond which the allocator asks the system for cleared pages every time: a third less time to push
+through the large network. What did not: one pass that carries forward and reverse derivatives at once took three
+training steps, since the tangents are recorded as well; channels last made no difference beyond the noise.
 """
 
 from __future__ import annotations

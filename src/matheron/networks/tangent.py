@@ -193,6 +193,8 @@ class TangentModel:
         return self._within_memory(x, count(W), attempt)
 
     def _vjp(self, x: Any, U: Tensor) -> Tensor:
+        if len(U) == 0:
+            return U.new_zeros(0, self.num_weights)
         net, size, point = self._network, inputs.batch_size(x), self._network.point()
 
         def attempt(plan: Plan) -> Tensor:
