@@ -1,5 +1,7 @@
 """Passes of a size that fits: what is planned, what happens when memory runs out, and batches that cannot be split."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from matheron.networks import TangentModel
-from matheron.networks.chunks import Footprint, Plan, out_of_memory, pieces
+from matheron.networks.chunks import FAST, FEW, LIVE, Footprint, Plan, out_of_memory, pieces
 from tests.networks.architectures import normal
 
 
@@ -17,16 +19,25 @@ from tests.networks.architectures import normal
     factor=st.integers(1, 100),
     rows=st.integers(1, 512),
     tangents=st.integers(1, 64),
+    fast=st.sampled_from([FAST, math.inf]),
 )
-def test_a_plan_stays_in_memory_or_is_as_small_as_can_be(memory, largest, factor, rows, tangents):
+def test_a_plan_stays_in_memory_or_is_as_small_as_can_be(memory, largest, factor, rows, tangents, fast):
     footprint = Footprint(float(largest * factor), float(largest))
-    plan = Plan.within(memory, footprint, rows, tangents)
-    assert 1 <= plan.rows <= rows
+    plan = Plan.within(memory, footprint, rows, tangents, fast)
+    assert 1 <= plan.push_rows <= rows
+    assert 1 <= plan.pull_rows <= rows
     assert 1 <= plan.tangents <= tangents
     assert 1 <= plan.cotangents <= tangents
-    assert plan.rows * footprint.total <= memory or plan.rows == 1
-    assert plan.rows * plan.tangents * footprint.largest <= memory or plan.tangents == 1
-    assert plan.halved(20) == Plan(1, 1, 1)
+    assert plan.pull_rows * footprint.total <= memory or plan.pull_rows == 1
+    pushed = plan.push_rows * plan.tangents * footprint.largest
+    assert LIVE * pushed <= memory or plan.push_rows * plan.tangents == 1
+    assert pushed <= fast or (plan.push_rows == 1 and plan.tangents <= FEW)
+    assert plan.halved(20) == Plan(1, 1, 1, 1)
+
+
+def test_small_problems_go_in_one_pass():
+    plan = Plan.within(2**30, Footprint(100.0, 10.0), rows=64, tangents=32, fast=FAST)
+    assert plan == Plan(tangents=32, push_rows=64, cotangents=32, pull_rows=64)
 
 
 @given(length=st.integers(0, 50), size=st.integers(1, 20))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,10 +12,11 @@ from torch import Tensor
 from matheron.networks.products import Function, Named, Pullback
 
 FAST = 32 * 2**20
-"""Bytes in the largest tensor of a pass that pushes many tangents: beyond, the system clears fresh pages each time."""
+"""Bytes in the largest tensor of a pass on a processor: the C library asks the system for cleared pages beyond that,
+every time, and an elementwise operation takes seven times as long."""
 
 FEW = 4
-"""Tangents that go together even where they exceed that: the network itself runs once for all of them."""
+"""Tangents that go together even where data have to be split for it: the network itself runs once for all of them."""
 
 TINY = 4 * 2**20
 """Bytes in the largest tensor up to which many cotangents in one backward pass beat one pass for each."""
@@ -50,27 +52,45 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Plan:
-    """Data in a pass, tangents pushed together, cotangents pulled together."""
+    """Tangents, and data beside them, in a pass that pushes; cotangents and data in one that pulls."""
 
-    rows: int
     tangents: int
+    push_rows: int
     cotangents: int
+    pull_rows: int
 
     @classmethod
-    def within(cls, memory: float, footprint: Footprint, rows: int, tangents: int) -> Plan:
-        """The largest passes that stay in ``memory`` bytes, and are not slower for being large."""
-        rows = bounded(memory / max(footprint.total, LIVE * footprint.largest), rows)
-        size = rows * footprint.largest
-        fitting = bounded(memory / (LIVE * size), tangents)
-        fast = max(FEW, int(FAST / size))
-        return cls(rows, min(fitting, fast), bounded(min(TINY, memory) / size, tangents))
+    def within(cls, memory: float, footprint: Footprint, rows: int, tangents: int, fast: float = math.inf) -> Plan:
+        """The largest passes that stay in ``memory`` bytes, and are not slower for being large.
+
+        ``fast`` bounds the bytes of the largest tensor; it splits data before it splits the first few tangents.
+        """
+        largest, pushed = footprint.largest, min(memory / LIVE, fast)
+        push_rows = bounded(pushed / (min(FEW, tangents) * largest), rows)
+        few = bounded(memory / (LIVE * push_rows * largest), min(FEW, tangents))
+        pull_rows = bounded(min(memory / footprint.total, fast / largest), rows)
+        return cls(
+            tangents=max(few, bounded(pushed / (push_rows * largest), tangents)),
+            push_rows=push_rows,
+            cotangents=bounded(min(TINY, memory) / (pull_rows * largest), tangents),
+            pull_rows=pull_rows,
+        )
 
     def halved(self, times: int) -> Plan:
-        """Half as many tangents ``times`` times, then half as many data."""
-        rows, tangents = self.rows, self.tangents
+        """Half as many tangents and half as many data to pull ``times`` times, then half as many data to push."""
+        plan = self
         for _ in range(times):
-            tangents, rows = (tangents // 2, rows) if tangents > 1 else (1, max(1, rows // 2))
-        return Plan(rows, tangents, min(self.cotangents, tangents))
+            plan = Plan(
+                tangents=max(1, plan.tangents // 2),
+                push_rows=plan.push_rows if plan.tangents > 1 else max(1, plan.push_rows // 2),
+                cotangents=max(1, plan.cotangents // 2),
+                pull_rows=max(1, plan.pull_rows // 2),
+            )
+        return plan
+
+    def whole(self, rows: int) -> Plan:
+        """The same with all data in every pass."""
+        return replace(self, push_rows=rows, pull_rows=rows)
 
 
 def bounded(number: float, most: int) -> int:

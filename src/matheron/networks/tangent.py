@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from matheron.arguments import require_count, require_float, require_same
 from matheron.networks import inputs
-from matheron.networks.chunks import Plan, out_of_memory, pieces
+from matheron.networks.chunks import FAST, Plan, out_of_memory, pieces
 from matheron.networks.inputs import Forward
 from matheron.networks.linearized import LinearizedNetwork
 from matheron.networks.parameters import Choice, Weights
@@ -180,8 +180,8 @@ class TangentModel:
 
         def attempt(plan: Plan) -> tuple[Tensor, Tensor]:
             outputs, tangents = [], []
-            for rows in pieces(size, plan.rows):
-                g = net.function(x if plan.rows == size else inputs.rows(x, rows))
+            for rows in pieces(size, plan.push_rows):
+                g = net.function(x if plan.push_rows == size else inputs.rows(x, rows))
                 pushed = [
                     net.push(g, point, {name: w[part] for name, w in W.items()})
                     for part in pieces(count(W), plan.tangents)
@@ -193,12 +193,14 @@ class TangentModel:
         return self._within_memory(x, count(W), attempt)
 
     def _vjp(self, x: Any, U: Tensor) -> Tensor:
+        if len(U) == 0:
+            return U.new_zeros(0, self.num_weights)
         net, size, point = self._network, inputs.batch_size(x), self._network.point()
 
         def attempt(plan: Plan) -> Tensor:
             result = U.new_zeros(len(U), self.num_weights)
-            for rows in pieces(size, plan.rows):
-                pull = Pullback(net.function(x if plan.rows == size else inputs.rows(x, rows)), point)
+            for rows in pieces(size, plan.pull_rows):
+                pull = Pullback(net.function(x if plan.pull_rows == size else inputs.rows(x, rows)), point)
                 if pull.outputs.shape[1:] != U.shape[2:]:
                     raise ValueError(
                         f"U has shape {tuple(U.shape)} but the outputs are {(size, *pull.outputs.shape[1:])}; give one "
@@ -216,12 +218,13 @@ class TangentModel:
     def _within_memory(self, x: Any, tangents: int, attempt: Callable[[Plan], Result]) -> Result:
         """In passes of a size that fits; where memory runs out nevertheless, again in passes of half that size."""
         memory = self.memory if self.memory is not None else SHARE * free_memory(self.device)
+        fast = FAST if self.device.type == "cpu" else math.inf
         footprint, size = self._network.footprint(x), inputs.batch_size(x)
 
         def plan(halvings: int) -> Plan:
-            parts = Plan.within(memory, footprint, size, tangents).halved(halvings)
+            parts = Plan.within(memory, footprint, size, tangents, fast).halved(halvings)
             # Data that depend on each other go together, whatever the budget.
-            return parts if parts.rows == size or self._network.data_are_separate(x) else replace(parts, rows=size)
+            return parts if self._network.data_are_separate(x) else parts.whole(size)
 
         while True:
             try:
