@@ -60,6 +60,8 @@ def first_that_works(method: str, model: nn.Module, g: Function, point: Named) -
                 where = f" in {running[-1]}" if running else ""
                 failures.append(f"{name}{where}: {str(error).splitlines()[0]}")
                 continue
+            if not bool(outputs.isfinite().all()):
+                raise ValueError("the model gives NaN or infinite outputs; train it again, or mend the inputs")
         if not torch.allclose(outputs, pull.outputs.detach(), rtol=1e-2, atol=1e-3):
             raise RuntimeError(
                 "the model gives other outputs when it is called again with the same inputs; linearizing needs a "
