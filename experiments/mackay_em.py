@@ -22,7 +22,7 @@ from matheron.linear.bounds import fixed_mean_bound, precision_path
 from matheron.linear.exact import Dual, Primal
 from matheron.networks import JacobianOperator, TangentModel
 
-UPDATES = {"mackay": "MacKay's update", "bound": "bound 𝓜", "elbo": "decoupled ELBO", "evidence": "evidence"}
+UPDATES = {"mackay": "MacKay's update", "bound": "bound M", "elbo": "decoupled ELBO", "evidence": "evidence"}
 SETTLED = 0.05
 """An update has converged where the precision is within this of its limit, relatively."""
 
@@ -164,7 +164,10 @@ def draw(record: Record) -> Figure:
     figure, axes = style.panels(4, width=3.6, height=3.4)
     left, paths, estimators, right = axes
     evidence = curves["evidence"]
-    for key, color, label in (("evidence", style.INK, "log evidence"), ("bound", style.BLUE, "bound 𝓜")):
+    for key, color, label in (
+        ("evidence", style.INK, "log evidence"),
+        ("bound", style.BLUE, "bound M at the first mode"),
+    ):
         left.plot(evidence["precision"], evidence[key], color=color, label=label)
     left.axvline(curves["optimum"], color=style.GREEN, linestyle="--", label="optimum")
     top = max(evidence["evidence"])

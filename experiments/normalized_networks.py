@@ -27,6 +27,9 @@ from matheron.networks import JacobianOperator, TangentModel
 SETTLED = 1e-10
 """How little a log precision moves at the end of the fixed point."""
 
+INFINITE = 1e10
+"""Precisions end here, in units of the curvature."""
+
 PRIORS = ("g", "layerwise", "isotropic")
 
 
@@ -94,21 +97,20 @@ def fixed_point(Phi: Tensor, b: float, Y: Tensor, groups: Tensor, scale: Tensor,
     """``a_g ← γ_g / ‖w⋆_g‖²`` with exact ``γ_g`` and ``w⋆``, and the steps it took."""
     count = int(groups.max()) + 1
     add: Callable[[Tensor], Tensor] = lambda v: torch.zeros(count, dtype=v.dtype).index_add_(0, groups, v)  # noqa: E731
-    # In units of the curvature, so that the start follows the features' scale.
-    a = add(b * Phi.square().sum(0)) / add(scale)
-    for step in range(1, most + 1):
-        A = a[groups] * scale
-        # By the side of the rows: (K + 1/b)⁻¹, as there are fewer of them than weights as a rule.
-        spread = Phi / A
-        solved = torch.linalg.solve(spread @ Phi.mT + torch.eye(len(Phi), dtype=Phi.dtype) / b, spread)
-        w = spread.mT @ torch.linalg.solve(spread @ Phi.mT + torch.eye(len(Phi), dtype=Phi.dtype) / b, Y)
-        gamma = add((Phi * solved).sum(0))
-        new = gamma / add(scale * w.square())
-        moved = float((new / a).log().abs().max())
-        a = new
-        if moved <= SETTLED:
-            break
-    return a, step
+    # In units of the curvature, so that start and limit follow the features' scale.
+    start = add(b * Phi.square().sum(0)) / add(scale)
+    a, identity = start, torch.eye(len(Phi), dtype=Phi.dtype) / b
+    steps, moved = 0, float("inf")
+    while moved > SETTLED and steps < most:
+        # By the side of the rows, of which there are fewer than weights as a rule.
+        spread = Phi / (a[groups] * scale)
+        solved = torch.linalg.solve(spread @ Phi.mT + identity, torch.cat([spread, Y[:, None]], dim=1))
+        w = spread.mT @ solved[:, -1]
+        gamma = add((Phi * solved[:, :-1]).sum(0))
+        # Weights that the data do not need end at an infinite precision; a large one is as good.
+        new = (gamma / add(scale * w.square())).nan_to_num(nan=torch.inf).minimum(INFINITE * start)
+        moved, a, steps = float((new / a).log().abs().max()), new, steps + 1
+    return a, steps
 
 
 def claims(changes: dict[str, float]) -> list[Claim]:
