@@ -166,7 +166,7 @@ def draw(record: Record) -> Figure:
     evidence = curves["evidence"]
     for key, color, label in (
         ("evidence", style.INK, "log evidence"),
-        ("bound", style.BLUE, "bound M at the first mode"),
+        ("bound", style.BLUE, "bound M"),
     ):
         left.plot(evidence["precision"], evidence[key], color=color, label=label)
     left.axvline(curves["optimum"], color=style.GREEN, linestyle="--", label="optimum")
