@@ -12,7 +12,7 @@ from matheron.networks import JacobianOperator, TangentModel
 from tests.networks.architectures import ARCHITECTURES, build, explicit_jacobian, normal
 
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-METHODS = ("auto", "forward", "double-vjp")
+METHODS = ("auto", "double-vjp")
 
 
 @pytest.fixture(params=ARCHITECTURES)
