@@ -12,7 +12,7 @@ from matheron.networks import JacobianOperator, TangentModel
 from tests.networks.architectures import ARCHITECTURES, build, explicit_jacobian, normal
 
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-METHODS = ("auto", "forward", "double-vjp")
+METHODS = ("auto", "double-vjp")
 
 
 @pytest.fixture(params=ARCHITECTURES)
@@ -159,7 +159,7 @@ def test_training_mode_is_said_once_and_each_module_gets_its_own_mode_back(recwa
     assert len([w for w in recwarn if "training mode" in str(w.message)]) == 1
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(
     name=st.sampled_from(sorted(ARCHITECTURES)),
     k=st.integers(1, 4),
@@ -178,7 +178,7 @@ def test_the_products_are_adjoint(name, k, seed, method, memory):
     torch.testing.assert_close(left, (tangent.vjp(x, U) * W).sum(1), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("memory", [1, 1000, 10_000])
+@pytest.mark.parametrize("memory", [1, 10_000])
 def test_parts_give_the_same_products(name, memory):
     model, x = build(name)
     whole, parts = TangentModel(model), TangentModel(model, memory=memory)

@@ -41,12 +41,13 @@ class Footprint:
         def note(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in shared:
-                kept[storage.data_ptr()] = storage.nbytes()
+                # A part of a batch shares the storage of the whole, and an expanded tensor has more entries than bytes.
+                size = min(storage.nbytes(), tensor.numel() * tensor.itemsize)
+                kept[storage.data_ptr()] = max(size, kept.get(storage.data_ptr(), 0))
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            outputs = Pullback(g, point).outputs
-        kept[outputs.untyped_storage().data_ptr()] = outputs.untyped_storage().nbytes()
+            note(Pullback(g, point).outputs)
         return cls(sum(kept.values()) / rows, max(kept.values()) / rows)
 
 
@@ -99,7 +100,8 @@ def bounded(number: float, most: int) -> int:
 
 
 def pieces(length: int, size: int) -> Iterator[slice]:
-    """``0 … length`` in slices of ``size``."""
+    """``0 … length`` in as few slices of at most ``size`` as can be, of one length but for the last."""
+    size = math.ceil(length / math.ceil(length / size)) if length else size
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
 
 
