@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import matheron as mt
+from matheron.linear import Descent
 from matheron.networks import LinearizedLaplace
 
 
@@ -62,3 +63,35 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ValueError, match="damaged"):
         mt.load(path, model=model)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["exact", "sgd"])
+def test_an_interrupted_fit_goes_on(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)).eval()
+    X, y = torch.randn(30, 2), torch.arange(30) % 2
+    path = tmp_path / "fit.checkpoint"
+
+    def fit(checkpoint: Path | None) -> LinearizedLaplace:
+        descent = Descent(epochs=6.0, tolerance=0.9) if method == "sgd" else None
+        return LinearizedLaplace(model, "classification").fit(
+            (X, y), em_steps=3, num_samples=2, final_samples=3, method=method, descent=descent, batch_size=10,
+            generator=torch.Generator().manual_seed(0), checkpoint=checkpoint,
+        )  # fmt: skip
+
+    whole = fit(None)
+    # Cut off in the last stage, after the prior has been learnt.
+    with monkeypatch.context() as patch:
+        patch.setattr("matheron.networks.laplace.draw_regularizers", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fit(path)
+    assert path.exists()
+    resumed = fit(path)
+    assert not path.exists()
+    torch.testing.assert_close(resumed.prior_precision, whole.prior_precision, rtol=0, atol=0)
+    torch.testing.assert_close(resumed.samples, whole.samples, rtol=0, atol=0)
+
+
+def _interrupt(*arguments: object, **options: object) -> None:
+    raise KeyboardInterrupt

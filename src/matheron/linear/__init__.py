@@ -23,7 +23,7 @@ from matheron.linear.mackay import (
 )
 from matheron.linear.prior import DiagonalPrior, Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
-from matheron.linear.samples import Measurement, Samples, measure
+from matheron.linear.samples import Measurement, Samples, Warm, WarmStart, measure
 from matheron.linear.sampling import Descent, sample_then_optimize
 
 __all__ = [
@@ -48,6 +48,8 @@ __all__ = [
     "RowKernel",
     "Samples",
     "StoredData",
+    "Warm",
+    "WarmStart",
     "bounds",
     "draw_regularizers",
     "effective_dimension",

@@ -14,7 +14,7 @@ from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
-from matheron.linear.samples import Samples, measure
+from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers.iteration import draw_seed
 
@@ -48,7 +48,7 @@ class DenseSolve:
         regularizers: Regularizers,
         *,
         mode: bool = True,
-        warm: Samples | None = None,
+        warm: Warm | None = None,
         generator: torch.Generator,
         progress: bool = False,
     ) -> Samples:
@@ -63,7 +63,7 @@ def solve_dense(
     num: int | Regularizers,
     *,
     mode: bool = True,
-    warm: Samples | None = None,
+    warm: Warm | None = None,
     settings: DenseSolve | None = None,
     generator: torch.Generator | None = None,
 ) -> Samples:

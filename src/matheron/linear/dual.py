@@ -16,7 +16,7 @@ from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
-from matheron.linear.samples import Samples, measure
+from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators import Diagonal, Operator
 from matheron.operators.base import Index
 from matheron.solvers import CG, Result
@@ -128,7 +128,7 @@ class DualSolve:
         regularizers: Regularizers,
         *,
         mode: bool = True,
-        warm: Samples | None = None,
+        warm: Warm | None = None,
         generator: torch.Generator,
         progress: bool = False,
     ) -> Samples:
@@ -144,7 +144,7 @@ def solve_dual(
     *,
     solver: Solver | None = None,
     mode: bool = True,
-    warm: Samples | None = None,
+    warm: Warm | None = None,
     settings: DualSolve | None = None,
     generator: torch.Generator | None = None,
 ) -> Samples:
@@ -186,7 +186,7 @@ class _DualRun:
         self.events: list[str] = []
         self.began = time.perf_counter()
 
-    def finish(self, with_mode: bool, warm: Samples | None) -> Samples:
+    def finish(self, with_mode: bool, warm: Warm | None) -> Samples:
         """Solve for all columns at once, then measure."""
         assert self.regularizers.noise is not None
         start = self.regularizers.start(self.prior)
@@ -223,7 +223,7 @@ class _DualRun:
         self.trace.append(record | {"seconds": time.perf_counter() - self.began})
         return result.solution
 
-    def newton(self, warm: Samples | None) -> Float[Tensor, " d"]:
+    def newton(self, warm: Warm | None) -> Float[Tensor, " d"]:
         """``w = A⁻¹Φᵀα`` with ``α ← (I + BK)⁻¹(BF − ∂ℓ)``, ``B`` and ``∂ℓ`` at the predictions ``F = Kα``.
 
         The step is shortened until the objective falls.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
@@ -14,11 +15,13 @@ from tqdm import tqdm
 
 from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
+from matheron.linear.em_state import EMState, identity_of
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
-from matheron.linear.samples import Measurement, Samples
+from matheron.linear.samples import Measurement, Samples, Warm, WarmStart
 from matheron.linear.sampling import Descent
 from matheron.solvers import ConvergenceWarning
+from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 
 Estimator = Literal["function", "weight"]
@@ -42,7 +45,7 @@ class EStep(Protocol):
         regularizers: Regularizers,
         *,
         mode: bool = ...,
-        warm: Samples | None = ...,
+        warm: Warm | None = ...,
         generator: torch.Generator,
         progress: bool = ...,
     ) -> Samples:
@@ -140,12 +143,16 @@ def learn_prior(
     regularizers: Regularizers | None = None,
     generator: torch.Generator | None = None,
     progress: bool = False,
+    checkpoint: Checkpoint | Path | str | None = None,
+    keep_checkpoint: bool = False,
 ) -> Learned:
     """``a_g ← γ_g / ‖w⋆_g‖²`` until no ``log a`` moves by more than ``tolerance``, or ``em_steps`` times.
 
     The E-step draws ``num_samples`` posterior samples and finds the mode by ``settings``; regularizers are drawn once
     and follow the precision in closed form, and each E-step starts from the last one's result. ``learn_noise`` also
-    updates the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. Thesis, section 6.2.
+    updates the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. With a ``checkpoint`` an interrupted run
+    goes on from its last E-step to the same result; it is removed at the end unless it is to be kept for what follows.
+    Thesis, section 6.2.
 
     >>> import torch
     >>> from matheron.linear import DenseSolve, DiagonalPrior, GaussianCurvature, StoredData
@@ -165,13 +172,26 @@ def learn_prior(
         _ = data.noise_precision
     source = torch.Generator().manual_seed(draw_seed(generator))
     began, epochs = time.perf_counter(), 0.0
+    history: list[dict[str, Any]] = []
+    warm: WarmStart | None = None
+    place = Checkpoint.of(checkpoint)
+    identity = identity_of(data, prior, num_samples, settings, estimator) if place else {}
+    state = EMState.load(place, identity, data, prior, source) if place else None
+    if state is not None:
+        prior, data, regularizers, warm = state.prior, state.data, state.regularizers, state.warm
+        history, epochs, began = state.history, state.epochs, began - state.seconds
     if regularizers is None:
         regularizers = draw_regularizers(data, num_samples, source, mode=True, keep_noise=settings.keep_noise)
         epochs += regularizers.epochs
-    history: list[dict[str, Any]] = []
-    warm: Samples | None = None
     converged = False
-    for step in tqdm(range(em_steps), disable=not progress, unit="step", desc="EM"):
+    for step in tqdm(
+        range(len(history), max(em_steps, len(history) + 1)), disable=not progress, unit="step", desc="EM"
+    ):
+        if place is not None and warm is not None:
+            seconds = time.perf_counter() - began
+            EMState(prior, data, regularizers, warm, history, epochs, seconds).save(
+                place, identity, source, learn_noise
+            )
         found = settings.posterior(data, prior, regularizers, mode=True, warm=warm, generator=source, progress=progress)
         epochs += found.epochs
         both = {name: effective_dimension(found.measured, prior, data.num_rows, name) for name in get_args(Estimator)}
@@ -183,7 +203,7 @@ def learn_prior(
         if bool((factors != raw).any()):
             events.append(f"{int((factors != raw).sum())} precisions held to a change of {MOST:g}")
         moved = float(factors.log().abs().max())
-        warm, prior = found, prior.scaled(factors)
+        warm, prior = WarmStart.of(found), prior.scaled(factors)
         if learn_noise:
             change = noise_factor(found.measured, both["function"], data.num_rows)
             record["noise_precision"] = data.noise_precision
@@ -197,6 +217,8 @@ def learn_prior(
         if moved <= tolerance:
             converged = True
             break
+    if place is not None and not keep_checkpoint:
+        place.remove()
     if not converged:
         warnings.warn(
             f"the prior precision still moved by {moved:.2g} in its logarithm at EM step {len(history)}, above the "

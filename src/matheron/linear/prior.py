@@ -52,6 +52,10 @@ class Prior(ABC):
     def scaled(self, factors: Float[Tensor, " g"]) -> Prior:
         """The prior with the ``A`` of each group multiplied by its factor."""
 
+    def with_values(self, values: Float[Tensor, " g"]) -> Prior:
+        """The prior with these precisions."""
+        return self.scaled(values / self.values)
+
     @property
     def group_sizes(self) -> Float[Tensor, " g"]:
         """How many weights each group has."""
@@ -129,6 +133,10 @@ class DiagonalPrior(Prior):
             dtype=self.dtype,
             device=self.device,
         )
+
+    def with_values(self, values: Float[Tensor, " g"]) -> DiagonalPrior:
+        """These precisions to the last bit."""
+        return self.with_precision(values)
 
     def scaled(self, factors: Float[Tensor, " g"]) -> DiagonalPrior:
         """``a ⊙ factors``."""

@@ -92,6 +92,26 @@ class Samples:
         return self
 
 
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """What an E-step starts from: the samples and mode of an earlier one, its prior, and what it measured of steps."""
+
+    samples: Float[Tensor, "s d"]
+    mode: Float[Tensor, " d"] | None
+    prior: Prior
+    steepness: Float[Tensor, "t 2"] | None = None
+    dual: Float[Tensor, "k m"] | None = None
+
+    @classmethod
+    def of(cls, found: Samples) -> WarmStart:
+        """From its result."""
+        return cls(found.samples, found.mode, found.prior, found.steepness, found.dual)
+
+
+Warm = Samples | WarmStart
+"""Where to start from: a result, or what is kept of it."""
+
+
 def units(prior: Prior, regularizers: Regularizers, mode: bool) -> Float[Tensor, " k"]:
     """``‖ΦᵀBε‖_A⁻¹`` of every sample and, for the mode, ``‖Φᵀ∂ℓ(0)‖_A⁻¹``: what the data pull with at zero weights."""
     pulls = regularizers.pull

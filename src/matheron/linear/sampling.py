@@ -16,7 +16,7 @@ from matheron.arguments import require_between
 from matheron.linear.data import Batch, Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
-from matheron.linear.samples import Samples, measure, units
+from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.linear.steepness import steepness
 from matheron.solvers.iteration import LIMIT, draw_seed
 
@@ -71,7 +71,7 @@ class Descent:
         regularizers: Regularizers,
         *,
         mode: bool = True,
-        warm: Samples | None = None,
+        warm: Warm | None = None,
         generator: torch.Generator,
         progress: bool = False,
         monitor: Monitor | None = None,
@@ -91,7 +91,7 @@ def sample_then_optimize(
     *,
     guess: Float[Tensor, "s d"] | None = None,
     mode_guess: Float[Tensor, " d"] | None = None,
-    warm: Samples | None = None,
+    warm: Warm | None = None,
     mode: bool = True,
     objective: Objective = "low-variance",
     settings: Descent | None = None,
@@ -162,7 +162,7 @@ class _Run:
         if mode and not data.quadratic:
             self.decays[-1] = True
 
-    def start(self, guess: Tensor | None, mode_guess: Tensor | None, warm: Samples | None) -> None:
+    def start(self, guess: Tensor | None, mode_guess: Tensor | None, warm: Warm | None) -> None:
         """Guesses and steps."""
         if warm is not None:
             guess = self.rescaled(warm) if guess is None else guess
@@ -192,7 +192,7 @@ class _Run:
         if bool(self.decays.any()):
             self.step[-1] = size[1]
 
-    def rescaled(self, warm: Samples) -> Float[Tensor, "s d"]:
+    def rescaled(self, warm: Warm) -> Float[Tensor, "s d"]:
         """Earlier samples in this prior's units: those directions that no datum sees are solved by that."""
         if len(warm.samples) != self.num:
             raise ValueError(f"warm has {len(warm.samples)} samples but {self.num} are drawn; keep the regularizers")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.linear import Data, DenseSolve, Descent, DualSolve, EStep, Prior, Regularizers, Samples
+from matheron.linear import Data, DenseSolve, Descent, DualSolve, EStep, Prior, Regularizers, Samples, Warm
 from matheron.networks.data import KeptData, NetworkData
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky
@@ -78,7 +78,7 @@ class AtWeights:
         regularizers: Regularizers,
         *,
         mode: bool = True,
-        warm: Samples | None = None,
+        warm: Warm | None = None,
         generator: torch.Generator,
         progress: bool = False,
     ) -> Samples:

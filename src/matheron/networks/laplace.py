@@ -26,6 +26,7 @@ from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabil
 from matheron.networks.priors import DRAWS, NAMES, starting_prior
 from matheron.networks.report import LaplaceReport
 from matheron.networks.tangent import Method, TangentModel
+from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 
 OFFSETS = ("affine", "simple")
@@ -101,6 +102,7 @@ class LinearizedLaplace:
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: bool = False,
+        checkpoint: Checkpoint | Path | str | None = None,
     ) -> LinearizedLaplace:
         """Learn the prior in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
 
@@ -108,6 +110,7 @@ class LinearizedLaplace:
         mapping has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets
         the descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the
         other methods; ``"auto"`` is exact where a side of the Jacobian is small, else descent, and the report says so.
+        With a ``checkpoint``, and a ``generator`` of the same seed, an interrupted fit goes on from its last EM step.
         """
         require_count("em_steps", em_steps, least=0)
         require_count("num_samples", num_samples)
@@ -126,7 +129,8 @@ class LinearizedLaplace:
             learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
             learned = learn_prior(
                 held, prior, em_steps=em_steps, num_samples=num_samples, settings=step,
-                learn_noise=learns_noise, generator=source, progress=progress,
+                learn_noise=learns_noise, generator=source, progress=progress, checkpoint=checkpoint,
+                keep_checkpoint=True,
             )  # fmt: skip
             prior, held, self.mode, self.history = learned.prior, learned.data, learned.samples.mode, learned.history
             epochs, seconds, em_converged = learned.epochs, learned.seconds, learned.converged
@@ -138,6 +142,9 @@ class LinearizedLaplace:
         found = choice.step.posterior(final, prior, regularizers, mode=False, generator=source, progress=progress)
         dimension = min(float(found.measured.fits.mean()), float(min(data.num_rows, data.num_weights)))
         self.adopt(prior, found.samples, self.mode, dimension)
+        place = Checkpoint.of(checkpoint)
+        if place is not None:
+            place.remove()
         self.report = LaplaceReport(
             method=choice.reason,
             converged=found.converged,
