@@ -10,6 +10,7 @@ from experiments import harness, style
 from experiments.harness import Experiment, Progress
 from experiments.variational_logistic import Config as Logistic
 from experiments.variational_logistic import labels, log_joint, variational_fit
+from matheron.data import DataNotFound
 
 SMALLER = {
     "bases-and-priors": {"features": 50, "inputs": 61},
@@ -20,9 +21,12 @@ SMALLER = {
     "implicit-bias": {"rows": 300, "samples": 4, "epochs": 40.0, "batch": 64, "plain_steps": 50, "plain_batch": 32},
     "inducing-approximation": {"rows": 300, "infill": (5, 10, 20), "large": (20, 40, 80), "samples": 4},
     "infill-and-large-domain": {"rows": 300, "samples": 4, "sgd_epochs": 40.0, "sdd_epochs": 10.0, "batch": 64},
+    "mackay-em": {"width": 8, "training_steps": 300, "steps": 20, "repeats": 10, "grid": 5},
+    "normalized-networks": {"width": 6, "training_steps": 300, "em_steps": 20},
     "pathwise-decomposition": {"samples": 20, "features": 100},
     "posterior-landscape": {"features": 50, "inputs": 41, "draws": 100},
     "random-feature-convergence": {"draws": 5, "numbers": (10, 30), "shown": (10,), "inputs": 21},
+    "toy-laplace": {"width": 6, "training_steps": 300, "em_steps": 5, "samples": 25},
     "svgp-regimes": {"rows": 300, "infill": (20, 10), "large": (40, 80)},
     "variance-starvation": {
         "rows": 200,
@@ -40,7 +44,10 @@ def test_pictures_run_and_draw(id, tmp_path):
     whole = harness.discover("experiments")[id]
     small = replace(whole.budgets["quick"], **SMALLER[id])
     experiment = Experiment(**(vars(whole) | {"budgets": dict.fromkeys(harness.BUDGETS, small)}))
-    record = harness.perform(experiment, "quick", Progress(visible=False))
+    try:
+        record = harness.perform(experiment, "quick", Progress(visible=False))
+    except DataNotFound as error:
+        pytest.skip(str(error).splitlines()[0])
     assert record["claims"]
     assert record["table"]
     harness.write(record, tmp_path)

@@ -1,9 +1,6 @@
 """Small linear models with everything explicit, and likelihoods that are not Gaussian."""
 
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor
 
 from matheron.linear import (
     Batch,
@@ -27,11 +24,12 @@ def of_data(seed):
     return torch.Generator().manual_seed(1000 + seed)
 
 
-@dataclass(frozen=True)
 class SoftmaxBatch(Batch):
     """Cross entropy of labels ``(b,)``, with the curvature held where it was linearized."""
 
-    labels: Tensor | None = None
+    def __init__(self, features, curvature, index, labels):
+        super().__init__(features, curvature, index)
+        self.labels = labels
 
     def logits(self, F):
         return F.reshape(len(self.labels), -1, F.shape[1])
@@ -57,10 +55,9 @@ class SoftmaxData(StoredData):
         self.labels = labels
 
     def batch(self, features, curvature, index, rows):
-        return SoftmaxBatch(features, curvature, index, labels=self.labels[index])
+        return SoftmaxBatch(features, curvature, index, self.labels[index])
 
 
-@dataclass(frozen=True)
 class LogisticBatch(Batch):
     """``log(1 + exp(−yF))`` of labels ``±1``."""
 

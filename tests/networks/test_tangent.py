@@ -259,8 +259,8 @@ def test_transposed_rows_reach_the_network_without_a_copy(monkeypatch):
     tangent = TangentModel(model)
     Phi = JacobianOperator(tangent, x)
     seen = []
-    whole = tangent.jvp
-    monkeypatch.setattr(tangent, "jvp", lambda x, W: (seen.append(W), whole(x, W))[1])
+    whole = tangent.value_and_jvp
+    monkeypatch.setattr(tangent, "value_and_jvp", lambda x, W: (seen.append(W), whole(x, W))[1])
     rows = columns(3, tangent.num_weights)
     Phi @ rows.mT
     assert seen[0].data_ptr() == rows.data_ptr()
