@@ -193,16 +193,23 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
 
 
 def draw(record: Record) -> Figure:
-    """Test NLL against minutes."""
+    """Test NLL against seconds."""
     curves = record["curves"]
     figure, axes = style.panels(len(curves), width=4.2, height=3.6)
     for ax, (name, traces) in zip(axes, curves.items(), strict=True):
         for color, (label, trace) in zip(style.COLORS, traces.items(), strict=False):
-            minutes = [step["seconds"] / 60 for step in trace]
-            ax.plot(minutes, [step["nll"] for step in trace], "o-", ms=3, color=color, label=label)
+            ax.plot(
+                [step["seconds"] for step in trace],
+                [step["nll"] for step in trace],
+                "o-",
+                ms=3,
+                color=color,
+                label=label,
+            )
         best = min((step["nll"] for trace in traces.values() for step in trace), default=0.0)
-        ax.set(title=name, xscale="log", xlabel="minutes", ylabel="test NLL", ylim=(best - 0.1, best + 1.5))
-    axes[0].legend(frameon=False)
+        ax.set(title=name, xscale="log", xlabel="seconds", ylabel="test NLL", ylim=(best - 0.1, best + 1.5))
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
