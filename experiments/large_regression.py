@@ -195,7 +195,7 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
 def draw(record: Record) -> Figure:
     """Test NLL against seconds."""
     curves = record["curves"]
-    figure, axes = style.panels(len(curves), width=4.2, height=3.6)
+    figure, axes = style.panels(len(curves), width=5.0, height=4.2)
     for ax, (name, traces) in zip(axes, curves.items(), strict=True):
         for color, (label, trace) in zip(style.COLORS, traces.items(), strict=False):
             ax.plot(
@@ -209,7 +209,7 @@ def draw(record: Record) -> Figure:
         best = min((step["nll"] for trace in traces.values() for step in trace), default=0.0)
         ax.set(title=name, xscale="log", xlabel="seconds", ylabel="test NLL", ylim=(best - 0.1, best + 1.5))
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
