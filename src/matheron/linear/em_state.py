@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from matheron.linear.data import Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers
 from matheron.linear.samples import WarmStart
 from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.iteration import digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +22,7 @@ class EMState:
     prior: Prior
     data: Data
     regularizers: Regularizers
-    warm: WarmStart
+    warm: WarmStart | None
     history: list[dict[str, Any]]
     epochs: float
     seconds: float
@@ -31,6 +30,8 @@ class EMState:
     def save(self, checkpoint: Checkpoint, identity: dict[str, Any], generator: torch.Generator, noise: bool) -> None:
         """Write what the next E-step needs."""
         drawn, warm = self.regularizers, self.warm
+        if warm is None:  # nothing has been done yet that would have to be done again
+            return
         tensors = {f"regularizers.{name}": getattr(drawn, name) for name in ("unit", "pull", "slope", "noise")}
         tensors |= {f"warm.{name}": getattr(warm, name) for name in ("samples", "mode", "steepness", "dual")}
         tensors |= {"precision": self.prior.values, "warm.precision": warm.prior.values}
@@ -83,16 +84,7 @@ def identity_of(data: Data, prior: Prior, num_samples: int, settings: Any, estim
         "weights": data.num_weights,
         "rows": data.num_rows,
         "samples": num_samples,
-        "settings": digest(repr(settings).encode()),
+        "settings": repr(settings),
         "estimator": estimator,
-        "prior (learn it from the same seed)": digest(bytes(_array(one))),
+        "prior (learn it from the same seed)": digest(one),
     }
-
-
-def digest(value: bytes) -> str:
-    """A short one."""
-    return hashlib.sha256(value).hexdigest()[:16]
-
-
-def _array(tensor: Tensor) -> Any:
-    return tensor.contiguous().cpu().numpy().tobytes()

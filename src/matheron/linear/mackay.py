@@ -171,62 +171,65 @@ def learn_prior(
     if learn_noise:
         _ = data.noise_precision
     source = torch.Generator().manual_seed(draw_seed(generator))
-    began, epochs = time.perf_counter(), 0.0
-    history: list[dict[str, Any]] = []
-    warm: WarmStart | None = None
-    place = Checkpoint.of(checkpoint)
+    began, place = time.perf_counter(), Checkpoint.of(checkpoint)
     identity = identity_of(data, prior, num_samples, settings, estimator) if place else {}
     state = EMState.load(place, identity, data, prior, source) if place else None
-    if state is not None:
-        prior, data, regularizers, warm = state.prior, state.data, state.regularizers, state.warm
-        history, epochs, began = state.history, state.epochs, began - state.seconds
-    if regularizers is None:
-        regularizers = draw_regularizers(data, num_samples, source, mode=True, keep_noise=settings.keep_noise)
-        epochs += regularizers.epochs
-    converged = False
-    for step in tqdm(
-        range(len(history), max(em_steps, len(history) + 1)), disable=not progress, unit="step", desc="EM"
-    ):
-        if place is not None and warm is not None:
-            seconds = time.perf_counter() - began
-            EMState(prior, data, regularizers, warm, history, epochs, seconds).save(
-                place, identity, source, learn_noise
-            )
-        found = settings.posterior(data, prior, regularizers, mode=True, warm=warm, generator=source, progress=progress)
-        epochs += found.epochs
-        both = {name: effective_dimension(found.measured, prior, data.num_rows, name) for name in get_args(Estimator)}
-        factors, raw = precision_factors(found.measured, both[estimator])
-        record = _record(step, data, prior, found, both, epochs, time.perf_counter() - began)
-        events = list(found.events)
-        if both[estimator].clipped:
-            events.append(f"effective dimension of {both[estimator].clipped} groups clipped to its bounds")
-        if bool((factors != raw).any()):
-            events.append(f"{int((factors != raw).sum())} precisions held to a change of {MOST:g}")
-        moved = float(factors.log().abs().max())
-        warm, prior = WarmStart.of(found), prior.scaled(factors)
-        if learn_noise:
-            change = noise_factor(found.measured, both["function"], data.num_rows)
-            record["noise_precision"] = data.noise_precision
-            data = data.with_noise_precision(change * data.noise_precision)
-            regularizers = regularizers.with_noise_scaled(change)
-            # Steps were measured under the noise before.
-            steepness = None if warm.steepness is None else (warm.steepness - 1.0) * change + 1.0
-            warm = replace(warm, steepness=steepness)
-            moved = max(moved, abs(torch.tensor(change).log().item()))
-        history.append(record | {"moved": moved, "events": events})
+    if state is None:
+        drawn = regularizers
+        if drawn is None:
+            drawn = draw_regularizers(data, num_samples, source, mode=True, keep_noise=settings.keep_noise)
+        state = EMState(prior, data, drawn, None, [], drawn.epochs if regularizers is None else 0.0, 0.0)
+    before, done = state.seconds, len(state.history)
+    for _ in tqdm(range(done, max(em_steps, done + 1)), disable=not progress, unit="step", desc="EM"):
+        if place is not None:
+            state.save(place, identity, source, learn_noise)
+        found = settings.posterior(
+            state.data, state.prior, state.regularizers, mode=True, warm=state.warm, generator=source, progress=progress
+        )
+        seconds = before + time.perf_counter() - began
+        state = maximized(state, found, estimator=estimator, learn_noise=learn_noise, seconds=seconds)
+        moved = state.history[-1]["moved"]
         if moved <= tolerance:
-            converged = True
             break
-    if place is not None and not keep_checkpoint:
-        place.remove()
-    if not converged:
+    else:
         warnings.warn(
-            f"the prior precision still moved by {moved:.2g} in its logarithm at EM step {len(history)}, above the "
-            f"tolerance {tolerance:g}; allow more em_steps, or loosen the tolerance",
+            f"the prior precision still moved by {moved:.2g} in its logarithm at EM step {len(state.history)}, above "
+            f"the tolerance {tolerance:g}; allow more em_steps, or loosen the tolerance",
             ConvergenceWarning,
             stacklevel=3,
         )
-    return Learned(prior, data, found, regularizers, converged, epochs, time.perf_counter() - began, history)
+    if place is not None and not keep_checkpoint:
+        place.remove()
+    return Learned(
+        state.prior, state.data, found, state.regularizers, moved <= tolerance, state.epochs, state.seconds,
+        state.history,
+    )  # fmt: skip
+
+
+def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noise: bool, seconds: float) -> EMState:
+    """The M-step: precisions and, where it is learnt, the noise follow the samples; the step joins the history."""
+    data, prior, regularizers, warm = state.data, state.prior, state.regularizers, WarmStart.of(found)
+    both = {name: effective_dimension(found.measured, prior, data.num_rows, name) for name in get_args(Estimator)}
+    factors, raw = precision_factors(found.measured, both[estimator])
+    epochs = state.epochs + found.epochs
+    record = _record(len(state.history), data, prior, found, both, epochs, seconds)
+    events = list(found.events)
+    if both[estimator].clipped:
+        events.append(f"effective dimension of {both[estimator].clipped} groups clipped to its bounds")
+    if bool((factors != raw).any()):
+        events.append(f"{int((factors != raw).sum())} precisions held to a change of {MOST:g}")
+    moved = float(factors.log().abs().max())
+    if learn_noise:
+        change = noise_factor(found.measured, both["function"], data.num_rows)
+        record["noise_precision"] = data.noise_precision
+        data = data.with_noise_precision(change * data.noise_precision)
+        regularizers = regularizers.with_noise_scaled(change)
+        # Steps were measured under the noise before.
+        steepness = None if warm.steepness is None else (warm.steepness - 1.0) * change + 1.0
+        warm = replace(warm, steepness=steepness)
+        moved = max(moved, abs(torch.tensor(change).log().item()))
+    history = [*state.history, record | {"moved": moved, "events": events}]
+    return EMState(prior.scaled(factors), data, regularizers, warm, history, epochs, seconds)
 
 
 def _record(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matheron.networks.laplace import LinearizedLaplace
 
 LAPLACE = Kind("laplace", 1)
-OPTIONAL = ("mode", "prior.scale", "prior.groups")
 
 
 def state(posterior: LinearizedLaplace) -> dict[str, Tensor]:

@@ -156,8 +156,8 @@ class _Run:
             "solver": repr(solver),
             "rows": system.n,
             "columns": Z.shape[1],
-            "targets": _digest(Z),
-            "system": _digest(torch.cat([system.noise, system.block(slice(0, 8)).flatten()])),
+            "targets": digest(Z),
+            "system": digest(torch.cat([system.noise, system.block(slice(0, 8)).flatten()])),
         }
         saved = checkpoint.load(self.identity) if checkpoint else None
         tensors, header = saved if saved else ({}, {})
@@ -285,5 +285,6 @@ def require_targets(name: str, value: Any, system: System) -> Float[Tensor, "n s
     return require_finite(name, value.detach().reshape(system.n, -1))
 
 
-def _digest(Z: Tensor) -> str:
+def digest(Z: Tensor) -> str:
+    """A short one of the values, by which a checkpoint knows its problem."""
     return hashlib.sha256(Z.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
