@@ -11,6 +11,7 @@ help:
 	@echo "make test       set up .venv, then lint, types, import rules and tests"
 	@echo "make test-slow  the longer checks"
 	@echo "make gallery    every experiment at --budget quick"
+	@echo "make install-bench  the libraries that experiments and benchmarks compare with, into .venv"
 
 install: $(VENV)/.installed
 
@@ -19,8 +20,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# They ask for torchvision, which they do not need here and which would bring a PyTorch of its own: the extra
+# `laplace` has all else that they import.
+WITHOUT_DEPENDENCIES := laplace-torch==0.3 curvlinops-for-pytorch==3.0.1 backpack-for-pytorch==1.7.1
+
 $(VENV)/.installed-bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(WITHOUT_DEPENDENCIES)
 	touch $@
 
 install-bench: $(VENV)/.installed-bench
@@ -48,7 +54,7 @@ types: install
 imports: install
 	$(BIN)/lint-imports
 
-gallery: install
+gallery: install-bench
 	$(BIN)/python -m experiments all --budget quick
 
 clean:
