@@ -46,6 +46,14 @@ def test_products_agree_with_the_explicit_jacobian(name, method, dtype):
     close(tangent.jvp(x, W[:1]), tangents[:1], TOLERANCE[dtype])
     close(tangent.vjp(x, U), U.flatten(1) @ J, TOLERANCE[dtype])
     close(tangent.vjp(x, U[:1]), U[:1].flatten(1) @ J, TOLERANCE[dtype])
+    close(tangent.jacobian(x), J, TOLERANCE[dtype])
+
+
+def test_the_jacobian_of_large_data_goes_datum_by_datum(name, monkeypatch):
+    model, x = build(name, torch.float64)
+    J = explicit_jacobian(model, x)[1]
+    monkeypatch.setattr("matheron.networks.tangent.TINY", 0)
+    close(TangentModel(model).jacobian(x), J, 1e-8)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 2e-2)])

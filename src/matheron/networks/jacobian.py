@@ -60,9 +60,9 @@ class JacobianOperator(Operator):
         return JacobianTranspose(self)
 
     def dense(self) -> Float[Tensor, "n d"]:
-        """By passes over the smaller side."""
-        n, d = self.shape
-        return super().dense() if d < n else self.T.product(torch.eye(n, dtype=self.dtype, device=self.device)).mT
+        """By passes over each datum alone, where data are separate."""
+        J = self.tangent.jacobian(self.x)
+        return J if self.scale is None else J * self.scale
 
 
 class JacobianTranspose(Operator):

@@ -9,10 +9,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import jvp, vmap
+from torch.func import jacrev, jvp, vmap
+
+from matheron.networks.inputs import map_tensors
 
 Named = dict[str, Tensor]
 Function = Callable[[Named], Tensor]
@@ -115,6 +118,20 @@ class Pullback:
             gradient if gradient is not None else leaf.new_zeros(len(U), *leaf.shape)
             for gradient, leaf in zip(gradients, leaves, strict=True)
         )
+
+
+def each_alone(function: Callable[[Any], Function], point: Named, x: Any) -> Named:
+    """``J`` of every datum, ``(batch, *out, *shape)`` for every name.
+
+    Data that do not depend on each other need as many backward passes as a datum has outputs, not as the batch has.
+    """
+
+    def alone(datum: Any) -> Named:
+        g = function(map_tensors(datum, lambda t: t[None]))
+        return jacrev(lambda v: g(v)[0])(point)
+
+    with quiet_vmap():
+        return vmap(alone)(x)
 
 
 def count(W: Named) -> int:

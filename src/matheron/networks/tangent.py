@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from matheron.arguments import require_count, require_float, require_same
 from matheron.networks import inputs
-from matheron.networks.chunks import FAST, Plan, out_of_memory, pieces
+from matheron.networks.chunks import FAST, TINY, Plan, out_of_memory, pieces
 from matheron.networks.inputs import Forward
 from matheron.networks.linearized import LinearizedNetwork
 from matheron.networks.parameters import Choice, Weights
-from matheron.networks.products import Named, Pullback, count
+from matheron.networks.products import Named, Pullback, count, each_alone
 from matheron.networks.trial import METHODS
 from matheron.operators.memory import free_memory, gibibytes
 
@@ -71,6 +71,7 @@ class TangentModel:
         self._weights = Weights(model, parameters)
         self._network = LinearizedNetwork(model, self._weights, forward, method)
         self._halvings = 0
+        self._each_alone = True
 
     @property
     def used(self) -> str | None:
@@ -151,6 +152,23 @@ class TangentModel:
         with self._network.linearizing(x):
             return self._vjp(x, U.detach())
 
+    def jacobian(self, x: Any) -> Float[Tensor, "m d"]:
+        """``J`` as a matrix: rows datum by datum, the outputs of one together."""
+        with self._network.linearizing(x), torch.no_grad():
+            outputs, size = self._network.function(x)(self._network.point()), inputs.batch_size(x)
+            if not self._network.data_are_separate(x):
+                return self._units_pulled(x, outputs)
+            each = outputs[0].numel() * self._network.footprint(x).largest
+            if self._each_alone and each <= TINY:
+                try:
+                    return torch.cat([self._rows(inputs.rows(x, part)) for part in pieces(size, int(TINY // each))])
+                except Exception as error:  # layers that vmap cannot see through
+                    if out_of_memory(error):
+                        raise
+                    self._each_alone = False
+            alone = (slice(i, i + 1) for i in range(size))
+            return torch.cat([self._units_pulled(inputs.rows(x, i), outputs[i]) for i in alone])
+
     def sandwich(
         self,
         x: Any,
@@ -191,6 +209,15 @@ class TangentModel:
             return torch.cat(outputs), torch.cat(tangents, dim=1)
 
         return self._within_memory(x, count(W), attempt)
+
+    def _rows(self, x: Any) -> Tensor:
+        found = each_alone(self._network.function, self._network.point(), x)
+        shapes = zip(self.names, self.shapes, strict=True)
+        return torch.cat([found[name].reshape(-1, shape.numel()) for name, shape in shapes], dim=1)
+
+    def _units_pulled(self, x: Any, outputs: Tensor) -> Tensor:
+        units = torch.eye(outputs.numel(), dtype=self.dtype, device=self.device)
+        return self._vjp(x, units.reshape(-1, *outputs.shape))
 
     def _vjp(self, x: Any, U: Tensor) -> Tensor:
         if len(U) == 0:
