@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from matheron.linear import BernoulliCurvature, DenseSolve, DiagonalPrior, draw_regularizers, solve_dense
+from matheron.linear.dense import curvature_matrix
 from matheron.linear.exact import Primal
 from matheron.operators import Dense
 from tests.linear.twins import DOUBLE, gaussian, logistic, newton, prior, softmax
@@ -34,6 +35,12 @@ def test_samples_have_the_law_of_the_posterior(singular, generator):
     covariance = Primal(Phi, 0.5, data.curvature.dense()).covariance
     spread = ((covariance.square() + covariance.diagonal()[:, None] * covariance.diagonal()) / 20_000).sqrt()
     assert bool(((samples.mT @ samples / 20_000 - covariance).abs() < 4.5 * spread).all())
+
+
+@pytest.mark.parametrize("batch_size", [3, 7, 20])
+def test_the_curvature_is_accumulated_over_batches(batch_size):
+    data, Phi, _, _ = softmax(20, 3, 6, batch_size=batch_size)
+    torch.testing.assert_close(curvature_matrix(data), Phi.mT @ data.curvature.dense() @ Phi)
 
 
 @pytest.mark.parametrize("a", [0.01, 1.0])

@@ -114,16 +114,24 @@ def solve_dense(
     ).warn()
 
 
-def hessian(data: Data, prior: Prior, mode: Float[Tensor, " d"] | None) -> Float[Tensor, "d d"]:
-    """``H = ΦᵀBΦ + A`` in float64, with the ``B`` of the data or, given a mode, that of the loss there."""
-    identity = torch.eye(data.num_weights, dtype=data.dtype, device=data.device)
-    H = prior.precision(identity).double()
+def curvature_matrix(data: Data, mode: Float[Tensor, " d"] | None = None) -> Float[Tensor, "d d"]:
+    """``M = ΦᵀBΦ`` in float64, with the ``B`` of the data or, given a mode, that of the loss there.
+
+    Rows of ``Φ`` are explicit a batch at a time.
+    """
+    M = torch.zeros(data.num_weights, data.num_weights, dtype=torch.float64, device=data.device)
     for batch in data.batches():
         Phi = batch.features.dense()
         B = batch.curvature if mode is None else batch.loss_curvature(Phi @ mode)
         rooted = (B.root.T @ Phi).double()
-        H += rooted.mT @ rooted
-    return H
+        M.addmm_(rooted.mT, rooted)
+    return M
+
+
+def hessian(data: Data, prior: Prior, mode: Float[Tensor, " d"] | None) -> Float[Tensor, "d d"]:
+    """``H = ΦᵀBΦ + A`` in float64, with the ``B`` of the data or, given a mode, that of the loss there."""
+    identity = torch.eye(data.num_weights, dtype=data.dtype, device=data.device)
+    return curvature_matrix(data, mode).add_(prior.precision(identity))
 
 
 def _newton(
@@ -131,7 +139,7 @@ def _newton(
 ) -> tuple[Float[Tensor, " d"], float]:
     """``w ← w − t H(w)⁻¹ ∂L(w)``, with ``t`` halved until the objective falls; and the passes it took."""
     w = torch.zeros(data.num_weights, dtype=data.dtype, device=data.device) if guess is None else guess.clone()
-    value, gradient = _objective(data, prior, w)
+    value, gradient = objective(data, prior, w)
     passes = 1.0
     for _ in range(settings.newton_steps):
         if not data.quadratic:
@@ -142,7 +150,7 @@ def _newton(
         distance = max(float(gradient.double() @ direction.double()), 0.0) ** 0.5
         size = 1.0
         while True:
-            found, slope = _objective(data, prior, w - size * direction)
+            found, slope = objective(data, prior, w - size * direction)
             passes += 1.0
             if found <= value or size < 1e-3:
                 break
@@ -158,7 +166,7 @@ def _newton(
     return w, passes
 
 
-def _objective(data: Data, prior: Prior, w: Float[Tensor, " d"]) -> tuple[float, Float[Tensor, " d"]]:
+def objective(data: Data, prior: Prior, w: Float[Tensor, " d"]) -> tuple[float, Float[Tensor, " d"]]:
     """``ℓ(Φw) + ½‖w‖²_A`` and its gradient."""
     gradient = prior.precision(w[:, None])
     value = 0.5 * float((w[:, None] * gradient).sum().double())
