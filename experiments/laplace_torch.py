@@ -1,0 +1,78 @@
+"""laplace-torch as a peer: its Kronecker-factored curvatures, and how long its diagonal takes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from experiments.lenet import freeze_norms, lenet, mnist
+
+CURVATURES = {
+    "KFAC GGN": ("CurvlinopsGGN", {}),
+    "KFAC Fisher, one sample": ("CurvlinopsGGN", {"stochastic": True}),
+    "KFAC empirical Fisher": ("CurvlinopsEF", {}),
+}
+
+
+def library() -> Any:
+    """The package, where it is installed."""
+    try:
+        import laplace
+        import laplace.curvature
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error}; `make install-bench` installs laplace-torch and what it needs") from error
+    return laplace
+
+
+def batches(X: Tensor, y: Tensor, size: int = 64) -> DataLoader:
+    """In order."""
+    return DataLoader(TensorDataset(X, y), batch_size=size)
+
+
+def kron(model: nn.Module, X: Tensor, y: Tensor, curvature: str, seed: int) -> Any:
+    """A fitted ``KronLaplace`` of all layers; the seed is that of a sampled Fisher."""
+    laplace = library()
+    backend, options = CURVATURES[curvature]
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        found = laplace.KronLaplace(
+            model, "classification", backend=getattr(laplace.curvature, backend), backend_kwargs=options
+        )
+        found.fit(batches(X, y))
+    return found
+
+
+def spectrum(fitted: Any) -> Tensor:
+    """Eigenvalues of a Kronecker-factored curvature, without the prior."""
+    parts = []
+    for factors in fitted.H.eigenvalues:
+        values = factors[0].double()
+        for factor in factors[1:]:
+            values = torch.outer(values, factor.double()).flatten()
+        parts.append(values.clamp(min=0.0))
+    return torch.cat(parts)
+
+
+def diagonal(filters: list[int], state: str, images: int) -> Callable[[], Mapping[str, Any]]:
+    """Its own diagonal of a trained network, for a child process under a limit."""
+    from safetensors.torch import load_file
+
+    laplace = library()
+    model = lenet(tuple(filters))
+    model.load_state_dict(load_file(state))
+    (X, y), _ = mnist(images, 1)
+
+    def fit() -> Mapping[str, Any]:
+        found = laplace.Laplace(
+            freeze_norms(model.eval()), "classification", subset_of_weights="all", hessian_structure="diag"
+        )
+        found.fit(batches(X, y))
+        return {"diagonal": found.H.tolist()}
+
+    return fit

@@ -1,0 +1,354 @@
+"""How far approximations are from the exact posterior of a tangent model: LeNet-style networks on MNIST.
+
+Sixty-four posterior samples by stochastic descent, laplace-torch's KFAC, a diagonal and the network alone, each beside
+the posterior with its whole covariance: symmetric KL of probit class probabilities and Wasserstein-2 distance of
+logits, averaged over test images. All have the same layerwise precisions, from EM with the whole covariance. Then EM
+for one precision, and the evidence against it at the mode where exact EM ends. Affine parameters of batch norm are
+held for every method, since KFAC refuses them.
+
+The diagonal is that of the exact curvature: laplace-torch computes the same numbers, one column of the curvature at a
+time, and is given ``diagonal_seconds`` in a child process to show how far it gets. Modes are exact for every method,
+so that EM differs by the effective dimension alone. A sampled ELBO knows no ``logdet``: its curve is shifted to meet
+the exact one where it was sampled.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import matheron as mt
+from experiments import laplace_torch, style
+from experiments.claims import Claim, at_least, at_most, within
+from experiments.full_covariance import FullCovariance, dimension_of, functional_covariance
+from experiments.harness import Experiment, Progress, Record, Report
+from experiments.lenet import LARGE, MEDIUM, NAMES, SMALL, TINY, Images, Training, mnist, num_weights, trained
+from experiments.peer import GIB, Peer
+from matheron.linear import DiagonalPrior
+from matheron.networks import Categorical, Loading, NetworkData, TangentModel
+
+METHODS = ("samples", "KFAC", "diagonal", "MAP")
+EXACT, OURS, DIAGONAL = "exact", "samples", "diagonal"
+MEASURES = {"kl": "symmetric KL", "wasserstein": "Wasserstein-2 distance of logits"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Networks, sizes and seeds."""
+
+    filters: tuple[tuple[int, ...], ...] = (TINY, SMALL)
+    images: int = 10_000
+    test_images: int = 2_000
+    epochs: int = 30
+    samples: int = 64
+    layer_steps: int = 5
+    em_samples: int = 16
+    em_steps: int = 8
+    start: float = 1.0
+    grid: int = 41
+    decades: float = 2.0
+    diagonal_seconds: float = 600.0
+    seeds: tuple[int, ...] = (0,)
+
+
+def run(config: Config, progress: Progress) -> Report:
+    """Every network with every seed."""
+    parts = []
+    for filters in config.filters:
+        for seed in config.seeds:
+            key = f"{NAMES[filters]}, seed {seed}"
+            progress.note(key)
+            parts.append(progress.once(key, lambda f=filters, s=seed: measure(config, f, s, progress)))
+    table = [row for part in parts for row in part["table"]]
+    curves = {part["name"]: part["curves"] for part in parts if part["seed"] == config.seeds[0]}
+    return Report(table, list(claims(config, table)), curves)
+
+
+def measure(config: Config, filters: tuple[int, ...], seed: int, progress: Progress) -> Record:
+    """One network: distances, EM, evidence."""
+    data, test = mnist(config.images, config.test_images)
+    network = trained(Training(filters, config.images, config.epochs, seed), data, progress)
+    model, name = network.model, NAMES[filters]
+    tangent = TangentModel(model)
+    progress.note("the whole covariance")
+    full = FullCovariance.of(NetworkData(tangent, Loading.of(data), Categorical()))
+    kron = {which: laplace_torch.kron(model, *data, which, seed) for which in laplace_torch.CURVATURES}
+    spectra = {EXACT: torch.linalg.eigvalsh(full.M).clamp(min=0.0)}
+    spectra |= {which: laplace_torch.spectrum(fitted) for which, fitted in kron.items()}
+    spectra |= {DIAGONAL: full.M.diagonal()}
+    row = {"network": name, "seed": seed}
+    table: list[Record] = [row | {"weights": tangent.num_weights, **state_of(model, test), "training": network.seconds}]
+
+    progress.note("fidelity")
+    ones = torch.ones(len(tangent.names), dtype=torch.float64)
+    start = DiagonalPrior(config.start * ones, num_weights=tangent.num_weights, groups=tangent.groups)
+    layers = full.layerwise(start, config.layer_steps)
+    ours = sampled(model, data, "layerwise", layers[-1].values, config.samples, seed)
+    distances = fidelity(full, layers[-1], tangent, test[0], ours, kron["KFAC GGN"])
+    for method, (kl, wasserstein) in distances.items():
+        table.append(row | {"method": method, "kl": kl, "wasserstein": wasserstein})
+
+    progress.note("EM")
+    paths: dict[str, list[float]] = {}
+    modes: dict[str, Tensor] = {}
+    for method in (EXACT, "KFAC GGN", DIAGONAL):
+        paths[method], modes[method] = full.single(dimension_of(spectra[method]), config.start, config.em_steps)
+    learned = learnt(model, data, config, seed)
+    paths[OURS] = [step["precision"][0] for step in learned.history] + learned.prior_precision.tolist()
+    for method, path in paths.items():
+        table.append(row | {"em": method, "ends_at": path[-1], "over_exact": path[-1] / paths[EXACT][-1]})
+
+    progress.note("evidence")
+    at, square = paths[EXACT][-1], float(modes[EXACT].square().sum())
+    optima = {method: optimum(spectrum, square) for method, spectrum in spectra.items()}
+    zeta = sampled(model, data, "isotropic", at, config.em_samples, seed).samples.double()
+    spread = square + float(zeta.square().sum(1).mean())
+    optima[OURS] = tangent.num_weights / spread
+    grid = torch.logspace(-config.decades, config.decades, config.grid, dtype=torch.float64) * at
+    evidence = {method: bound(spectrum, square, grid) for method, spectrum in spectra.items()}
+    elbo = 0.5 * (tangent.num_weights * grid.log() - grid * spread)
+    middle = torch.tensor([at], dtype=torch.float64)
+    shift = bound(spectra[EXACT], square, middle) - 0.5 * (tangent.num_weights * middle.log() - middle * spread)
+    evidence[OURS] = elbo + shift
+    for method, best in optima.items():
+        table.append(row | {"evidence": method, "optimum": best, "over_exact": best / optima[EXACT]})
+    table.append(row | own_diagonal(config, filters, model, full.M.diagonal()))
+    curves = {
+        "paths": paths,
+        "layers": {"names": list(tangent.names), "precision": [prior.values for prior in layers]},
+        "grid": grid,
+        "evidence": evidence,
+        "optima": optima,
+    }
+    return {"name": name, "seed": seed, "table": table, "curves": curves}
+
+
+def state_of(model: nn.Module, test: Images) -> Record:
+    """Of the network by itself."""
+    with torch.no_grad():
+        outputs = model(test[0])
+    return {
+        "test_error": float((outputs.argmax(1) != test[1]).double().mean()),
+        "test_nll": float(nn.functional.cross_entropy(outputs, test[1])),
+    }
+
+
+def sampled(
+    model: nn.Module, data: Images, prior: str, precision: float | Tensor, num: int, seed: int
+) -> mt.LinearizedLaplace:
+    """Samples by descent under a given prior."""
+    posterior = mt.LinearizedLaplace(model, "classification", prior, prior_precision=precision)
+    generator = torch.Generator().manual_seed(seed)
+    return posterior.fit(data, em_steps=0, final_samples=num, method="sgd", generator=generator)
+
+
+def learnt(model: nn.Module, data: Images, config: Config, seed: int) -> mt.LinearizedLaplace:
+    """One precision by EM with a few samples by descent."""
+    posterior = mt.LinearizedLaplace(model, "classification", "isotropic", prior_precision=config.start)
+    return posterior.fit(
+        data, em_steps=config.em_steps, num_samples=config.em_samples, final_samples=1, method="sgd",
+        generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
+
+
+def fidelity(
+    full: FullCovariance,
+    prior: DiagonalPrior,
+    tangent: TangentModel,
+    X: Tensor,
+    ours: mt.LinearizedLaplace,
+    kron: Any,
+) -> dict[str, tuple[float, float]]:
+    """Symmetric KL and Wasserstein-2 distance of every method, averaged over ``X``."""
+    factor = full.factor(prior)
+    diagonal = 1.0 / (full.M.diagonal() + prior.precision(torch.ones(len(factor), 1))[:, 0].double())
+    kron.prior_precision = prior.values.float()
+    totals = {method: torch.zeros(2, dtype=torch.float64) for method in METHODS}
+    for x in X.split(100):
+        J, mean = tangent.jacobian(x).reshape(len(x), -1, tangent.num_weights), tangent(x).double()
+        functions = (J.flatten(0, 1) @ ours.samples.mT).reshape(*J.shape[:2], -1).double()
+        exact = functional_covariance(J, factor)
+        covariances = {
+            "samples": functions @ functions.mT / functions.shape[2],
+            "KFAC": kron.functional_variance(J).double(),
+            "diagonal": (J.double() * diagonal) @ J.double().mT,
+            "MAP": torch.zeros_like(exact),
+        }
+        for method, covariance in covariances.items():
+            totals[method][0] += symmetric_kl(probit(mean, exact), probit(mean, covariance)).sum()
+            totals[method][1] += wasserstein(exact, covariance).sum()
+    return {method: (float(total[0]) / len(X), float(total[1]) / len(X)) for method, total in totals.items()}
+
+
+def probit(mean: Tensor, covariance: Tensor) -> Tensor:
+    """Logarithms of ``softmax(μ / √(1 + π v / 8))``."""
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    return (mean / (1.0 + math.pi / 8.0 * variance).sqrt()).log_softmax(-1)
+
+
+def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """``½ KL(p, q) + ½ KL(q, p)``."""
+    return 0.5 * ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
+
+
+def wasserstein(first: Tensor, second: Tensor) -> Tensor:
+    """``√tr(S + T − 2 (S^½ T S^½)^½)``, of Gaussians with the same mean."""
+    values, vectors = torch.linalg.eigh(first)
+    half = vectors * values.clamp(min=0.0).sqrt()[..., None, :] @ vectors.mT
+    cross = torch.linalg.eigvalsh(half @ second @ half).clamp(min=0.0).sqrt().sum(-1)
+    traces = (first + second).diagonal(dim1=-2, dim2=-1).sum(-1)
+    return (traces - 2.0 * cross).clamp(min=0.0).sqrt()
+
+
+def bound(spectrum: Tensor, square: float, a: Tensor) -> Tensor:
+    """``𝓜(w⋆, a) = −½ a‖w⋆‖² − ½ Σ log(1 + λ/a)``, up to a constant."""
+    return -0.5 * (a * square + torch.log1p(spectrum[:, None] / a).sum(0))
+
+
+def optimum(spectrum: Tensor, square: float) -> float:
+    """The ``a`` where ``γ(a) = a‖w⋆‖²``: the left side falls and the right one grows."""
+    dimension, low, high = dimension_of(spectrum), -40.0, 40.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if dimension(math.exp(middle)) > math.exp(middle) * square else (low, middle)
+    return math.exp(0.5 * (low + high))
+
+
+def own_diagonal(config: Config, filters: tuple[int, ...], model: nn.Module, diagonal: Tensor) -> Record:
+    """laplace-torch's diagonal in a child, if it ends in time, beside ours."""
+    with TemporaryDirectory() as folder:
+        state = Path(folder) / "network.safetensors"
+        save_file(model.state_dict(), state)
+        peer = Peer(
+            "experiments.laplace_torch:diagonal",
+            {"filters": filters, "state": str(state), "images": config.images},
+            memory=16 * GIB,
+            timeout=config.diagonal_seconds,
+        )
+        seconds = peer.run()
+        peer.close()
+    error = math.nan
+    if peer.runs:
+        theirs = torch.tensor(peer.runs[0]["diagonal"], dtype=torch.float64)
+        error = float((theirs - diagonal).norm() / diagonal.norm())
+    return {"laplace_torch_diagonal": peer.ended or "ended", "seconds": seconds, "from_exact_diagonal": error}
+
+
+def claims(config: Config, table: list[Record]) -> Iterator[Claim]:
+    """Samples are nearest; sampled EM ends where exact EM does; KFAC prefers too large a precision, the ELBO none."""
+    for filters in config.filters:
+        name = NAMES[filters]
+        rows = [row for row in table if row["network"] == name]
+
+        def mean(kind: str, method: str, value: str, rows: list[Record] = rows) -> float:
+            return statistics.fmean(row[value] for row in rows if row.get(kind) == method)
+
+        for measure, label in MEASURES.items():
+            for rival in METHODS[1:]:
+                ratio = mean("method", OURS, measure) / mean("method", rival, measure)
+                yield at_most(f"{name}: {label} from exact, samples over {rival}", measured=ratio, limit=1.0)
+        yield within(
+            f"{name}: precision of EM, samples over exact",
+            measured=mean("em", OURS, "over_exact"), target=1.0, tolerance=0.1, published="the same value",
+        )  # fmt: skip
+        yield at_least(
+            f"{name}: optimum of the evidence, KFAC over exact",
+            measured=mean("evidence", "KFAC GGN", "over_exact"), limit=1.0, published="above",
+        )  # fmt: skip
+        ratio = mean("evidence", OURS, "over_exact")
+        yield at_most(
+            f"{name}: optimum of the sampled ELBO over the evidence's, or its inverse",
+            measured=max(ratio, 1.0 / ratio), limit=1.5, published="close to no bias",
+        )  # fmt: skip
+
+
+COLORS = {
+    "exact": style.INK,
+    "samples": style.BLUE,
+    "KFAC": style.ORANGE,
+    "KFAC GGN": style.ORANGE,
+    "KFAC Fisher, one sample": style.BROWN,
+    "KFAC empirical Fisher": style.GREEN,
+    "diagonal": style.RED,
+    "MAP": style.GRAY,
+}
+
+
+def draw(record: Record) -> Figure:
+    """Distances for every network; EM and evidence, a row for each."""
+    names = list(record["curves"])
+    figure = Figure(figsize=(15.0, 3.6 * len(names)), layout="constrained")
+    axes = figure.subplots(len(names), 4, squeeze=False)
+    for name, (kl, distance, em, evidence) in zip(names, axes, strict=True):
+        rows = [row for row in record["table"] if row["network"] == name]
+        for ax, (key, label) in zip((kl, distance), MEASURES.items(), strict=True):
+            for place, method in enumerate(METHODS):
+                values = [row[key] for row in rows if row.get("method") == method]
+                ax.bar(place, statistics.fmean(values), color=COLORS[method])
+                ax.scatter([place] * len(values), values, s=8, color=style.INK, zorder=3)
+            ax.set_xticks(range(len(METHODS)), METHODS)
+            ax.set(
+                yscale="log", title=f"{name}: {label}" if key == "kl" else label, ylabel="from exact, mean over images"
+            )
+        curves = record["curves"][name]
+        for method, path in curves["paths"].items():
+            dash = "--" if method == OURS else "-"
+            em.plot(range(len(path)), path, dash, marker="o", ms=3, color=COLORS[method], label=method)
+        em.set(yscale="log", title="EM for one precision", xlabel="step", ylabel="prior precision")
+        em.legend()
+        best = max(curves["evidence"]["exact"])
+        for method, values in curves["evidence"].items():
+            label = "sampled ELBO" if method == OURS else method
+            evidence.plot(curves["grid"], [v - best for v in values], color=COLORS[method], label=label)
+            at = min(max(curves["optima"][method], curves["grid"][0]), curves["grid"][-1])
+            nearest = min(range(len(values)), key=lambda i, at=at: abs(math.log(curves["grid"][i] / at)))
+            evidence.plot([at], [values[nearest] - best], "o", color=COLORS[method])
+        top = max(max(values) for values in curves["evidence"].values()) - best
+        low = min(curves["evidence"]["exact"]) - best
+        evidence.set(
+            xscale="log", title="Evidence against the precision", xlabel="prior precision", ylabel="nats",
+            ylim=(low, top + 0.08 * (top - low)),
+        )  # fmt: skip
+        evidence.legend(fontsize=7)
+    return figure
+
+
+FULL = Config()
+
+EXPERIMENT = Experiment(
+    id="mnist-fidelity",
+    title="Approximations beside the exact posterior of a network: predictions, EM, evidence on MNIST",
+    reproduces=(
+        "Figure 6.6 (similarity to exact predictions, EM for one precision; layerwise EM for the exact method only)",
+        "Figure 6.7 (evidence approximations against the precision)",
+    ),
+    budgets={
+        "quick": replace(
+            FULL, filters=(TINY,), images=3_000, test_images=500, epochs=30, em_steps=6, diagonal_seconds=30.0
+        ),
+        "full": FULL,
+        "thesis": replace(
+            FULL,
+            filters=(SMALL, MEDIUM, LARGE),
+            images=60_000,
+            test_images=10_000,
+            epochs=90,
+            em_steps=15,
+            seeds=(0, 1, 2, 3, 4),
+        ),
+    },
+    run=run,
+    draw=draw,
+    data=lambda config: ("mnist",),
+    sizes=lambda config: {"weights": [num_weights(filters) for filters in config.filters], "images": config.images},
+)
