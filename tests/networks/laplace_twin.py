@@ -20,9 +20,11 @@ def weights(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def curvature(model: nn.Module, x: Tensor, kind: str, noise: float = 1.0) -> Tensor:
-    """``B``, ``(n c, n c)``."""
+def curvature(model: nn.Module, x: Tensor, kind: str, noise: float = 1.0, at: Tensor | None = None) -> Tensor:
+    """``B``, ``(n c, n c)``, at the network's outputs or at those of the affine tangent model with weights ``at``."""
     outputs = model(x).detach()
+    if at is not None:
+        outputs = outputs + (jacobian(model, x) @ (at - weights(model))).reshape(outputs.shape)
     if kind == "regression":
         return torch.eye(outputs.numel(), dtype=outputs.dtype) / noise
     if kind == "binary":

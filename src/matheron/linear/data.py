@@ -98,6 +98,10 @@ class Data(ABC):
         """The same observations with ``B = bI``."""
         raise ValueError(f"{type(self).__name__} has no single noise precision to learn; leave learn_noise out")
 
+    def following(self, mode: Float[Tensor, " d"]) -> Data:
+        """The same observations with ``B`` at the predictions of ``mode``; themselves where ``B`` stays."""
+        return self
+
 
 class StoredData(Data):
     """Observations with their features as one operator; rows of a datum stay together, ``curvature.outputs`` of them.

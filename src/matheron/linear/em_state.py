@@ -26,6 +26,8 @@ class EMState:
     history: list[dict[str, Any]]
     epochs: float
     seconds: float
+    seed: int
+    """Of the regularizers."""
 
     def save(self, checkpoint: Checkpoint, identity: dict[str, Any], generator: torch.Generator, noise: bool) -> None:
         """Write what the next E-step needs."""
@@ -43,6 +45,7 @@ class EMState:
             "seconds": self.seconds,
             "noise_precision": self.data.noise_precision if noise else None,
             "drawing": drawn.epochs,
+            "seed": self.seed,
         }
         # A view of the same memory would be refused: every tensor is written as its own.
         checkpoint.save({name: t.clone() for name, t in tensors.items() if t is not None}, header)
@@ -73,8 +76,10 @@ class EMState:
         )  # fmt: skip
         if header["noise_precision"] is not None:
             data = data.with_noise_precision(header["noise_precision"])
+        if warm.mode is not None:
+            data = data.following(warm.mode)
         history, epochs, seconds = header["history"], header["epochs"], header["seconds"]
-        return cls(prior.with_values(here["precision"]), data, drawn, warm, history, epochs, seconds)
+        return cls(prior.with_values(here["precision"]), data, drawn, warm, history, epochs, seconds, header["seed"])
 
 
 def identity_of(data: Data, prior: Prior, num_samples: int, settings: Any, estimator: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -150,7 +151,8 @@ def learn_prior(
 
     The E-step draws ``num_samples`` posterior samples and finds the mode by ``settings``; regularizers are drawn once
     and follow the precision in closed form, and each E-step starts from the last one's result. ``learn_noise`` also
-    updates the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. With a ``checkpoint`` an interrupted run
+    updates the noise precision of ``data``, ``b ← (nc − γ) / ‖Y − Φw⋆‖²``. Where the curvature of the data follows the
+    mode, regularizers are drawn anew from the same random numbers. With a ``checkpoint`` an interrupted run
     goes on from its last E-step to the same result; it is removed at the end unless it is to be kept for what follows.
     Thesis, section 6.2.
 
@@ -175,10 +177,10 @@ def learn_prior(
     identity = identity_of(data, prior, num_samples, settings, estimator) if place else {}
     state = EMState.load(place, identity, data, prior, source) if place else None
     if state is None:
-        drawn = regularizers
+        seed, drawn = draw_seed(source), regularizers
         if drawn is None:
-            drawn = draw_regularizers(data, num_samples, source, mode=True, keep_noise=settings.keep_noise)
-        state = EMState(prior, data, drawn, None, [], drawn.epochs if regularizers is None else 0.0, 0.0)
+            drawn = _draw(data, num_samples, settings, seed)
+        state = EMState(prior, data, drawn, None, [], drawn.epochs if regularizers is None else 0.0, 0.0, seed)
     before, done = state.seconds, len(state.history)
     for _ in tqdm(range(done, max(em_steps, done + 1)), disable=not progress, unit="step", desc="EM"):
         if place is not None:
@@ -188,6 +190,7 @@ def learn_prior(
         )
         seconds = before + time.perf_counter() - began
         state = maximized(state, found, estimator=estimator, learn_noise=learn_noise, seconds=seconds)
+        state = followed(state, settings)
         moved = state.history[-1]["moved"]
         if moved <= tolerance:
             break
@@ -227,9 +230,34 @@ def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noi
         # Steps were measured under the noise before.
         steepness = None if warm.steepness is None else (warm.steepness - 1.0) * change + 1.0
         warm = replace(warm, steepness=steepness)
-        moved = max(moved, abs(torch.tensor(change).log().item()))
+        moved = max(moved, abs(math.log(change)))
     history = [*state.history, record | {"moved": moved, "events": events}]
-    return EMState(prior.scaled(factors), data, regularizers, warm, history, epochs, seconds)
+    return EMState(prior.scaled(factors), data, regularizers, warm, history, epochs, seconds, state.seed)
+
+
+def followed(state: EMState, settings: EStep) -> EMState:
+    """Curvature and regularizers at the mode of the last E-step, where the data's curvature follows it."""
+    assert state.warm is not None
+    mode = state.warm.mode
+    assert mode is not None
+    data = state.data.following(mode)
+    if data is state.data:
+        return state
+    # A precision can rest while the curvature still moves, and the loss with it.
+    history, losses = state.history, [record["loss"] for record in state.history[-2:]]
+    moved = abs(math.log(losses[-1] / losses[0])) if len(losses) == 2 and min(losses) > 0.0 else 0.0
+    history = [*history[:-1], history[-1] | {"moved": max(moved, history[-1]["moved"])}]
+    # The same random numbers, so that a step moves the prior by what it learnt and not by chance.
+    drawn = _draw(data, len(state.regularizers), settings, state.seed)
+    # Solutions of the dual system are in the coordinates of the former root of B.
+    warm = replace(state.warm, dual=None, steepness=None)
+    epochs = state.epochs + drawn.epochs
+    return replace(state, data=data, regularizers=drawn, warm=warm, history=history, epochs=epochs)
+
+
+def _draw(data: Data, num_samples: int, settings: EStep, seed: int) -> Regularizers:
+    source = torch.Generator().manual_seed(seed)
+    return draw_regularizers(data, num_samples, source, mode=True, keep_noise=settings.keep_noise)
 
 
 def _record(

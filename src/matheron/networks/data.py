@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,9 +21,10 @@ from matheron.operators import Operator
 
 
 class NetworkBatch(Batch):
-    """``ℓ(y, g(ṽ, x) + J(x)(w − ṽ))``, with ``B`` at the network's own outputs.
+    """``ℓ(y, g(ṽ, x) + J(x)(w − ṽ))``, with ``B`` at the network's own outputs or at those of a mode.
 
-    The curvature is computed when it is asked for: by then a product has often found the outputs on its way.
+    A curvature that was not given is computed when it is asked for: by then a product has often found the outputs on
+    its way.
     """
 
     def __init__(
@@ -31,16 +33,19 @@ class NetworkBatch(Batch):
         likelihood: Likelihood,
         labels: Tensor,
         index: Tensor | None = None,
+        curvature: Curvature | None = None,
     ) -> None:
         self.features, self.index, self.targets = linearization, index, None
         self.linearization, self.likelihood, self.labels = linearization, likelihood, labels
+        self._known = curvature
 
     @property
     def curvature(self) -> Curvature:
-        """``B`` at ``g(ṽ, x)``."""
-        if not hasattr(self, "_curvature"):
-            self._curvature = self.likelihood.curvature(self.linearization.outputs.flatten(1))
-        return self._curvature
+        """``B``."""
+        if self._known is None:
+            assert isinstance(self.linearization, Linearization)
+            self._known = self.likelihood.curvature(self.linearization.predicted)
+        return self._known
 
     def loss(self, F: Float[Tensor, "m s"]) -> Float[Tensor, " s"]:
         """Minus the log-likelihood of each column, up to a constant."""
@@ -63,7 +68,8 @@ class NetworkBatch(Batch):
 class NetworkData(Data):
     """Passes over a user's data; nothing of the size of the data is kept.
 
-    The first pass, made here, checks every target and output and counts the data.
+    The first pass, made here, checks every target and output and counts the data. ``B`` is taken at the network's
+    outputs or, with ``follow=True``, at those of the last mode that expectation maximization found.
 
     >>> import torch
     >>> from torch import nn
@@ -74,11 +80,23 @@ class NetworkData(Data):
     (10, 40, 16)
     """
 
-    def __init__(self, tangent: TangentModel, loading: Loading, likelihood: Likelihood, *, affine: bool = True) -> None:
+    def __init__(
+        self,
+        tangent: TangentModel,
+        loading: Loading,
+        likelihood: Likelihood,
+        *,
+        affine: bool = True,
+        follow: bool = False,
+    ) -> None:
         self.tangent, self.loading, self.likelihood, self.affine = tangent, loading, likelihood, affine
+        self.follow, self.mode = follow, None
         self.dtype, self.device, self.num_weights = tangent.dtype, tangent.device, tangent.num_weights
         self.quadratic = isinstance(likelihood, Gaussian)
         self.num_data, self.num_rows, self.num_batches = self._examine()
+
+    mode: Tensor | None
+    """Where ``B`` is taken, if not at the network's outputs."""
 
     def batches(self, generator: torch.Generator | None = None) -> Iterator[NetworkBatch]:
         """One pass; a pass of another length than the first is refused."""
@@ -87,7 +105,7 @@ class NetworkData(Data):
             x = map_tensors(x, lambda t: t.to(self.device))
             size = batch_size(x)
             rows = size * self.num_rows // self.num_data
-            features = Linearization(self.tangent, x, rows=rows, affine=self.affine)
+            features = Linearization(self.tangent, x, rows=rows, affine=self.affine, mode=self.mode)
             seen += size
             yield NetworkBatch(features, self.likelihood, self.likelihood.place(y, self.dtype, self.device))
         if seen != self.num_data:
@@ -97,10 +115,17 @@ class NetworkData(Data):
             )
 
     def without_mode(self) -> NetworkData:
-        """The same data for samples alone: the offset, which only the mode needs, is not computed."""
-        twin = object.__new__(NetworkData)
-        twin.__dict__.update(self.__dict__, affine=False)
-        return twin
+        """The same data for samples alone: the offset, which only a mode needs, is not computed."""
+        return self if self.mode is not None else self._with(affine=False)
+
+    def following(self, mode: Float[Tensor, " d"]) -> NetworkData:
+        """The same data with ``B`` at the tangent model's predictions, if it is to follow them."""
+        return self._with(mode=mode) if self.follow and not self.quadratic else self
+
+    def offset_share(self) -> float:
+        """``‖g − Jṽ‖ / ‖g‖`` on the first batch."""
+        first = next(iter(self.batches())).linearization
+        return float(first.offset.norm() / first.outputs.norm().clamp(min=1e-30))
 
     def kept(self) -> KeptData:
         """The same data with all of ``Φ`` in memory: ``nc × d`` numbers."""
@@ -110,7 +135,9 @@ class NetworkData(Data):
         offset = torch.cat([batch.linearization.offset for batch in parts])
         targets = torch.cat([batch.labels for batch in parts])
         size = -(-self.num_data // self.num_batches)
-        return KeptData(KeptLinearization(features, outputs, offset), self.likelihood, targets, size)
+        return KeptData(
+            KeptLinearization(features, outputs, offset), self.likelihood, targets, size, follow=self.follow
+        )
 
     @property
     def noise_precision(self) -> float:
@@ -119,8 +146,11 @@ class NetworkData(Data):
 
     def with_noise_precision(self, precision: float) -> NetworkData:
         """The same data with another noise."""
+        return self._with(likelihood=_with_noise(self.likelihood, precision))
+
+    def _with(self, **changes: Any) -> NetworkData:
         twin = object.__new__(NetworkData)
-        twin.__dict__.update(self.__dict__, likelihood=_with_noise(self.likelihood, precision))
+        twin.__dict__.update(self.__dict__, **changes)
         return twin
 
     def _examine(self) -> tuple[int, int, int]:
@@ -145,15 +175,35 @@ class NetworkData(Data):
 class KeptData(StoredData):
     """The data of a small network with its Jacobian in memory."""
 
-    def __init__(self, features: KeptLinearization, likelihood: Likelihood, targets: Tensor, batch_size: int) -> None:
-        super().__init__(features, likelihood.curvature(features.outputs), None, batch_size)
-        self.likelihood, self.labels = likelihood, targets
+    features: KeptLinearization
+
+    def __init__(
+        self,
+        features: KeptLinearization,
+        likelihood: Likelihood,
+        targets: Tensor,
+        batch_size: int,
+        *,
+        follow: bool = False,
+        mode: Float[Tensor, " d"] | None = None,
+    ) -> None:
+        at = features.outputs
+        if mode is not None:
+            at = (features.matrix @ mode + features.offset).reshape(at.shape)
+        super().__init__(features, likelihood.curvature(at), None, batch_size)
+        self.likelihood, self.labels, self.follow = likelihood, targets, follow
         self.quadratic = isinstance(likelihood, Gaussian)
 
     def batch(self, features: Operator, curvature: Curvature, index: Tensor, rows: slice | Tensor) -> Batch:
         """Of some data."""
         assert isinstance(features, KeptLinearization)
-        return NetworkBatch(features, self.likelihood, self.labels[index], index)
+        return NetworkBatch(features, self.likelihood, self.labels[index], index, curvature)
+
+    def following(self, mode: Float[Tensor, " d"]) -> KeptData:
+        """The same data with ``B`` at the tangent model's predictions, if it is to follow them."""
+        if not self.follow or self.quadratic:
+            return self
+        return KeptData(self.features, self.likelihood, self.labels, self.batch_size, follow=True, mode=mode)
 
     @property
     def noise_precision(self) -> float:
@@ -162,7 +212,6 @@ class KeptData(StoredData):
 
     def with_noise_precision(self, precision: float) -> KeptData:
         """The same data with another noise."""
-        assert isinstance(self.features, KeptLinearization)
         return KeptData(self.features, _with_noise(self.likelihood, precision), self.labels, self.batch_size)
 
 

@@ -46,6 +46,7 @@ def save(posterior: LinearizedLaplace, path: Path | str) -> None:
         "prior": posterior.prior_name,
         "offset": posterior.offset,
         "evidence": posterior.evidence,
+        "curvature": posterior.curvature,
         "parameters": list(posterior.tangent.names),
         "shapes": [list(shape) for shape in posterior.tangent.shapes],
         "history": posterior.history,
@@ -70,7 +71,7 @@ def load_laplace(archive: Archive, model: nn.Module | None, **options: Any) -> L
             raise ValueError("model has other parameters than the one that was saved; give the same architecture")
         posterior = LinearizedLaplace(
             model, likelihood, header["prior"], parameters=lambda name: name in names,
-            offset=header["offset"], evidence=header["evidence"], **options,
+            offset=header["offset"], evidence=header["evidence"], curvature=header["curvature"], **options,
         )  # fmt: skip
         shapes = [list(shape) for shape in posterior.tangent.shapes]
         if list(posterior.tangent.names) != header["parameters"] or shapes != header["shapes"]:

@@ -24,13 +24,14 @@ from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
 from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, squash
 from matheron.networks.priors import DRAWS, NAMES, starting_prior
-from matheron.networks.report import LaplaceReport
+from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 
 OFFSETS = ("affine", "simple")
 EVIDENCES = ("tangent", "network")
+CURVATURES = ("network", "tangent")
 
 
 class LinearizedLaplace:
@@ -43,7 +44,9 @@ class LinearizedLaplace:
     ``"g"``, ``"isotropic"`` or ``"layerwise"``. ``parameters``, ``forward``, ``jvp`` and ``memory`` are those of
     :class:`TangentModel`. ``offset="simple"`` drops ``g(ṽ, x) − J(x)ṽ`` from the tangent model, the shortcut for fully
     normalized networks with a dense last layer. ``evidence="network"`` takes ``‖ṽ‖`` in place of the tangent model's
-    own optimum in the update, for comparison.
+    own optimum in the update, for comparison. ``curvature="tangent"`` takes ``B`` at the predictions of the tangent
+    model's optimum, followed from one EM step to the next, in place of the network's own: where a network has learnt
+    its training data by heart, its own ``B`` says next to nothing.
 
     >>> import torch
     >>> from torch import nn
@@ -67,6 +70,7 @@ class LinearizedLaplace:
         forward: Forward | None = None,
         offset: str = "affine",
         evidence: str = "tangent",
+        curvature: str = "network",
         jvp: Method = "auto",
         memory: int | None = None,
     ) -> None:
@@ -74,12 +78,13 @@ class LinearizedLaplace:
             ("prior", prior, NAMES),
             ("offset", offset, OFFSETS),
             ("evidence", evidence, EVIDENCES),
+            ("curvature", curvature, CURVATURES),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         self.tangent = TangentModel(model, parameters=parameters, forward=forward, method=jvp, memory=memory)
         self.likelihood = likelihood_of(likelihood)
-        self.prior_name, self.offset, self.evidence = prior, offset, evidence
+        self.prior_name, self.offset, self.evidence, self.curvature = prior, offset, evidence, curvature
         self._start = prior_precision
         self._prior: Prior | None = None
         self._samples: Tensor | None = None
@@ -117,7 +122,10 @@ class LinearizedLaplace:
         require_count("final_samples", final_samples)
         source = torch.Generator().manual_seed(draw_seed(generator))
         loading = Loading.of(loader, batch_size)
-        data = NetworkData(self.tangent, loading, self.likelihood, affine=self.offset == "affine")
+        data = NetworkData(
+            self.tangent, loading, self.likelihood,
+            affine=self.offset == "affine", follow=self.curvature == "tangent",
+        )  # fmt: skip
         choice = choose(method, data, descent)
         held: Data = kept(data, choice)
         prior: Prior
@@ -125,7 +133,10 @@ class LinearizedLaplace:
         step = choice.step if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights)
         epochs, seconds, em_converged = 0.0, 0.0, None
         self.history = []
+        offset_share = data.offset_share()
         if em_steps:
+            if offset_share > MUCH and self.evidence == "tangent":
+                warn_of_offset(offset_share)
             learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
             learned = learn_prior(
                 held, prior, em_steps=em_steps, num_samples=num_samples, settings=step,
@@ -153,6 +164,7 @@ class LinearizedLaplace:
             seconds=seconds + found.seconds,
             em_converged=em_converged,
             floored=floored,
+            offset_share=offset_share,
         )
         return self
 

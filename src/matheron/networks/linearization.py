@@ -17,8 +17,9 @@ from matheron.operators.base import Index
 class Linearization(JacobianOperator):
     """``h(w, x) = J(x)w + o(x)`` with the offset ``o(x) = g(ṽ, x) − J(x)ṽ``.
 
-    ``J(x)ṽ`` rides along with the first product, at the cost of one more tangent. With ``affine=False`` the offset is
-    zero, as it is for fully normalized networks with a dense last layer (thesis §5.4.1).
+    With ``affine=False`` the offset is zero, as it is for fully normalized networks with a dense last layer (thesis
+    §5.4.1). Given a ``mode``, ``predicted`` is ``h(mode, x)``. ``J(x)ṽ`` and ``J(x)`` of the mode ride along with the
+    first product, at the cost of a tangent each.
 
     >>> import torch
     >>> from torch import nn
@@ -29,28 +30,48 @@ class Linearization(JacobianOperator):
     True
     """
 
-    def __init__(self, tangent: TangentModel, x: Any, *, rows: int, affine: bool = True) -> None:
+    def __init__(
+        self,
+        tangent: TangentModel,
+        x: Any,
+        *,
+        rows: int,
+        affine: bool = True,
+        mode: Float[Tensor, " d"] | None = None,
+    ) -> None:
         super().__init__(tangent, x, rows=rows)
-        self.affine = affine
-        self._offset: Tensor | None = None
+        self.affine, self.mode = affine, mode
+        riders = ([tangent.weights] if affine else []) + ([mode] if mode is not None else [])
+        self._riders = torch.stack(riders) if riders else None
+        self._carried: Tensor | None = None
 
     @property
     def offset(self) -> Float[Tensor, " m"]:
         """``g(ṽ, x) − J(x)ṽ``."""
         if not self.affine:
             return self.outputs.new_zeros(self.outputs.numel())
-        if self._offset is None:
-            self.product(torch.empty(self.shape[1], 0, dtype=self.dtype, device=self.device))
-        assert self._offset is not None
-        return self._offset
+        return self.outputs.flatten() - self._carry()[:, 0]
+
+    @property
+    def predicted(self) -> Float[Tensor, "b c"]:
+        """``h(mode, x)``; the network's outputs where no mode was given."""
+        if self.mode is None:
+            return self.outputs.flatten(1)
+        return (self._carry()[:, -1] + self.offset).reshape(self.outputs.flatten(1).shape)
 
     def product(self, V: Float[Tensor, "d s"]) -> Float[Tensor, "m s"]:
         """``J V``, all columns at once."""
-        if not self.affine or self._offset is not None:
+        if self._riders is None or self._carried is not None:
             return super().product(V)
-        columns = super().product(torch.cat([V.mT, self.tangent.weights[None]]).mT)
-        self._offset = self.outputs.flatten() - columns[:, -1]
-        return columns[:, :-1]
+        columns = super().product(torch.cat([V.mT, self._riders]).mT)
+        self._carried = columns[:, V.shape[1] :]
+        return columns[:, : V.shape[1]]
+
+    def _carry(self) -> Float[Tensor, "m r"]:
+        if self._carried is None:
+            self.product(torch.empty(self.shape[1], 0, dtype=self.dtype, device=self.device))
+        assert self._carried is not None
+        return self._carried
 
 
 class KeptLinearization(Dense):

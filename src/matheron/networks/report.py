@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+
+MUCH = 1.0
+"""An offset larger than the outputs is more than what remains to be explained."""
 
 
 @dataclass(frozen=True)
@@ -17,3 +21,16 @@ class LaplaceReport:
     em_converged: bool | None
     floored: int
     """Entries of the g-prior's scale that were raised, as the data say next to nothing of them."""
+    offset_share: float
+    """``‖g − Jṽ‖ / ‖g‖`` on the first batch: how far the tangent model without weights is from zero."""
+
+
+def warn_of_offset(share: float) -> None:
+    """Say that the weights of the tangent model mostly make up for its offset."""
+    warnings.warn(
+        f"the tangent model's offset g − Jṽ is {share:.2g} times as large as the network's outputs, as is usual with "
+        "several layers or batch norm; its weights must make up for it, so that the learnt prior and the error bars "
+        "tend to be too wide; where the last layer is dense, offset='simple' is as a rule better calibrated",
+        UserWarning,
+        stacklevel=3,
+    )

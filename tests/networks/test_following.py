@@ -1,0 +1,106 @@
+"""Curvature at the tangent model's own predictions, and what is said of its offset."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from matheron.linear import Data
+from matheron.networks import Categorical, LinearizedLaplace, TangentModel
+from matheron.networks.data import NetworkData
+from matheron.networks.loading import Loading
+from tests.networks import laplace_twin as twin
+from tests.networks.test_laplace import agree, problem
+
+
+def dense_curvature(data: Data) -> torch.Tensor:
+    return torch.block_diag(*(batch.curvature.dense() for batch in data.batches()))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_curvature_is_taken_at_the_mode(affine: bool) -> None:
+    model, X, y = problem("classification")
+    data = NetworkData(TangentModel(model), Loading.of((X, y), 7), Categorical(), affine=affine, follow=True)
+    w = torch.randn(data.num_weights, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    J, outputs = twin.jacobian(model, X), model(X).detach()
+    h = (J @ w).reshape(outputs.shape) + (outputs - (J @ twin.weights(model)).reshape(outputs.shape) if affine else 0.0)
+    expected = torch.block_diag(*(torch.diag(p) - torch.outer(p, p) for p in h.softmax(1)))
+    torch.testing.assert_close(dense_curvature(data.following(w)), expected)
+    torch.testing.assert_close(dense_curvature(data.kept().following(w)), expected)
+    if affine:
+        torch.testing.assert_close(expected, twin.curvature(model, X, "classification", at=w))
+
+
+def test_curvature_of_other_data_stays() -> None:
+    model, X, y = problem("classification")
+    fixed = NetworkData(TangentModel(model), Loading.of((X, y), 7), Categorical())
+    w = torch.zeros(fixed.num_weights, dtype=torch.float64)
+    assert fixed.following(w) is fixed
+    kept = fixed.kept()
+    assert kept.following(w) is kept
+
+
+def test_learned_precision_is_the_fixed_point_at_the_mode() -> None:
+    """``a ‖w⋆‖² = γ`` with ``w⋆`` and ``B`` of each other, both from dense algebra."""
+    model, X, y = problem("classification", n=60)
+    la = LinearizedLaplace(model, "classification", "isotropic", curvature="tangent")
+    la.fit((X, y), method="exact", em_steps=60, num_samples=1000, final_samples=2000, generator=torch.Generator())
+    assert la.report is not None
+    assert la.report.em_converged
+    a, d = float(la.prior_precision), la.tangent.num_weights
+    A, J = a * torch.eye(d, dtype=torch.float64), twin.jacobian(model, X)
+    w = twin.mode(model, X, y, A, "classification")
+    M = J.mT @ twin.curvature(model, X, "classification", at=w) @ J
+    assert a * float(w @ w) == pytest.approx(float(torch.linalg.solve(M + A, M).trace()), rel=0.15)
+    assert la.mode is not None
+    M = J.mT @ twin.curvature(model, X, "classification", at=la.mode) @ J
+    agree(la.functional_samples(X) - model(X).detach(), J @ torch.linalg.solve(M + A, J.mT))
+
+
+@pytest.mark.parametrize("method", ["sgd", "cg"])
+def test_other_methods_follow_too(method: str) -> None:
+    model, X, y = problem("classification", n=40)
+    options = {"em_steps": 4, "num_samples": 64, "final_samples": 2, "generator": torch.Generator().manual_seed(0)}
+    found = []
+    for name in ("exact", method):
+        la = LinearizedLaplace(model, "classification", "isotropic", curvature="tangent")
+        with pytest.warns(Warning, match="allow more"):
+            found.append(float(la.fit((X, y), method=name, **options).prior_precision))
+    assert found[1] == pytest.approx(found[0], rel=0.25)
+
+
+def test_a_checkpoint_goes_on_with_the_curvature_it_had(tmp_path, monkeypatch) -> None:
+    model, X, y = problem("classification", n=40)
+    la = LinearizedLaplace(model, "classification", curvature="tangent")
+    whole = la.fit((X, y), em_steps=8, final_samples=4, generator=torch.Generator().manual_seed(5)).samples
+    from matheron.linear import mackay
+
+    calls, original = [], mackay.maximized
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    options = {"em_steps": 8, "final_samples": 4, "checkpoint": tmp_path / "em"}
+    monkeypatch.setattr(mackay, "maximized", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        la.fit((X, y), generator=torch.Generator().manual_seed(5), **options)
+    monkeypatch.setattr(mackay, "maximized", original)
+    again = la.fit((X, y), generator=torch.Generator().manual_seed(5), **options).samples
+    assert torch.equal(again, whole)
+
+
+def test_a_large_offset_is_said() -> None:
+    g = torch.Generator().manual_seed(0)
+    layers = [module for _ in range(3) for module in (nn.Linear(4, 4, bias=False), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(4, 3, bias=False)).eval()
+    X, y = torch.rand(20, 4, generator=g), torch.randint(3, (20,), generator=g)
+    la = LinearizedLaplace(model)
+    with pytest.warns(UserWarning, match="offset='simple'"):
+        la.fit((X, y), em_steps=50, generator=g)
+    assert la.report is not None
+    assert la.report.offset_share == pytest.approx(3.0, rel=1e-4)  # four homogeneous layers: Jṽ = 4 g
+    assert LinearizedLaplace(model, offset="simple").fit((X, y), generator=g).report.offset_share == 0.0
