@@ -104,3 +104,22 @@ def test_a_large_offset_is_said() -> None:
     assert la.report is not None
     assert la.report.offset_share == pytest.approx(3.0, rel=1e-4)  # four homogeneous layers: Jṽ = 4 g
     assert LinearizedLaplace(model, offset="simple").fit((X, y), generator=g).report.offset_share == 0.0
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.parametrize("where", ["tangent", "network"])
+def test_log_evidence(kind: str, where: str) -> None:
+    """``log p(y | w) − ½ w A w − ½ logdet(I + A⁻¹M)`` from explicit matrices."""
+    model, X, y = problem(kind)
+    la = LinearizedLaplace(model, kind, evidence=where)
+    la.fit((X, y), em_steps=50, num_samples=64, final_samples=2, generator=torch.Generator().manual_seed(0))
+    noise = la.noise if kind == "regression" else 1.0
+    J, v = twin.jacobian(model, X), twin.weights(model)
+    w = v if where == "network" else la.mode
+    A = la.prior.precision(torch.eye(len(v), dtype=torch.float64))
+    outputs = model(X).detach() + (J @ (w - v)).reshape(len(X), -1)
+    constant = 0.5 * outputs.numel() * torch.log(torch.tensor(2 * torch.pi * noise)) if kind == "regression" else 0.0
+    M = J.mT @ twin.curvature(model, X, kind, noise) @ J
+    determinant = torch.logdet(M + A) - torch.logdet(A)
+    expected = -twin.losses(outputs, y, kind, noise) - constant - 0.5 * w @ A @ w - 0.5 * determinant
+    assert la.log_evidence((X, y)).value == pytest.approx(float(expected), rel=1e-5)

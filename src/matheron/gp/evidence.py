@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.kernels import Kernel
 from matheron.kernels.contraction import contract
-from matheron.operators.memory import free_memory, gibibytes
+from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.solvers.cholesky import factor_in_place, upper_triangle
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def require_memory(n: int, device: torch.device) -> None:
     """Refuse what would not fit."""
     # The factor, and what LAPACK and the tiles take beside it.
     needed, free = 8.8 * n**2, free_memory(device)
-    if needed > 0.95 * free:
+    if needed > SAFE * free:
         raise MemoryError(
             f"the exact evidence of {n} rows needs {gibibytes(needed)} in float64 and {gibibytes(free)} are free; "
             "use fit(method='iterative') or 'subset', or the evidence of fewer rows"

@@ -19,7 +19,7 @@ from matheron.gp.inducing_sgd import InducingSGD
 from matheron.gp.observations import Observations
 from matheron.gp.selection import eliminate_neighbors, k_means, random_rows
 from matheron.kernels.rows import take_rows
-from matheron.operators.memory import free_memory, gibibytes
+from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.solvers import Auto, Cholesky, Result
 
 BLOCK = 4096
@@ -86,7 +86,7 @@ class InducingConditioning(Conditioning):
         began = time.perf_counter()
         c, m, n = self.outputs, self.Z.shape[0], self.X.shape[0]
         needed, free = 3 * 8 * m**2, free_memory(self.X.device)
-        if needed > 0.95 * free:
+        if needed > SAFE * free:
             raise MemoryError(
                 f"{m} inducing points need {gibibytes(needed)} for their factors and {gibibytes(free)} are free; "
                 "use fewer, or InducingSGD()"

@@ -11,6 +11,7 @@ from matheron.linear.curvature import (
 from matheron.linear.data import Batch, Data, StoredData
 from matheron.linear.dense import DenseSolve, solve_dense
 from matheron.linear.dual import DualSolve, RowKernel, solve_dual
+from matheron.linear.evidence import Evidence, log_determinant, log_evidence
 from matheron.linear.gprior import GPriorScale, g_prior_scale
 from matheron.linear.mackay import (
     EffectiveDimension,
@@ -39,6 +40,7 @@ __all__ = [
     "DualSolve",
     "EStep",
     "EffectiveDimension",
+    "Evidence",
     "GPriorScale",
     "GaussianCurvature",
     "Learned",
@@ -56,6 +58,8 @@ __all__ = [
     "exact",
     "g_prior_scale",
     "learn_prior",
+    "log_determinant",
+    "log_evidence",
     "measure",
     "noise_factor",
     "precision_factors",

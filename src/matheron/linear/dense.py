@@ -15,7 +15,7 @@ from matheron.linear.data import Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
-from matheron.operators.memory import free_memory, gibibytes
+from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.solvers.iteration import draw_seed
 
 
@@ -81,7 +81,7 @@ def solve_dense(
     """
     settings = settings or DenseSolve()
     needed, free = 3 * 8 * data.num_weights**2, free_memory(data.device)
-    if needed > 0.95 * free:
+    if needed > SAFE * free:
         raise MemoryError(
             f"H of {data.num_weights} weights needs {gibibytes(needed)} and {gibibytes(free)} are free; "
             "use sample_then_optimize or solve_dual"

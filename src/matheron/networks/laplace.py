@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from matheron.arguments import require_count
-from matheron.linear import Data, Descent, DiagonalPrior, Prior, draw_regularizers, learn_prior
+from matheron.linear import Data, Descent, DiagonalPrior, Evidence, Prior, draw_regularizers, learn_prior, log_evidence
 from matheron.networks import files
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import AtWeights, choose, kept
@@ -122,10 +123,7 @@ class LinearizedLaplace:
         require_count("final_samples", final_samples)
         source = torch.Generator().manual_seed(draw_seed(generator))
         loading = Loading.of(loader, batch_size)
-        data = NetworkData(
-            self.tangent, loading, self.likelihood,
-            affine=self.offset == "affine", follow=self.curvature == "tangent",
-        )  # fmt: skip
+        data = self._data(loading)
         choice = choose(method, data, descent)
         held: Data = kept(data, choice)
         prior: Prior
@@ -248,6 +246,33 @@ class LinearizedLaplace:
             here = map_tensors(part, lambda t: t.to(self.tangent.device))
             mean, pushed = self.tangent.value_and_jvp(here, samples)
             yield mean.flatten(1), pushed.add_(mean).flatten(2)
+
+    def log_evidence(
+        self, loader: Any, *, batch_size: int = 128, probes: int = 8, generator: torch.Generator | None = None
+    ) -> Evidence:
+        """``𝓖`` at the learnt prior and the tangent model's optimum, or at the weights with ``evidence="network"``.
+
+        ``loader`` are the training data; the error is that of the determinant. See
+        :func:`~matheron.linear.log_evidence`.
+        """
+        data = self._data(Loading.of(loader, batch_size))
+        at = self.tangent.weights
+        if self.evidence == "tangent":
+            if self.mode is None:
+                raise RuntimeError("the tangent model's optimum is not known; fit with em_steps of at least 1")
+            at = self.mode
+            data = data.following(at)
+        found = log_evidence(data, self.prior, at, probes=probes, generator=generator)
+        if not isinstance(self.likelihood, Gaussian):
+            return found
+        constant = 0.5 * data.num_rows * math.log(2.0 * math.pi * self.likelihood.noise)
+        return replace(found, loss=found.loss + constant)
+
+    def _data(self, loading: Loading) -> NetworkData:
+        return NetworkData(
+            self.tangent, loading, self.likelihood,
+            affine=self.offset == "affine", follow=self.curvature == "tangent",
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Tensor]:
         """Samples, mode, prior and the weights they belong to, by name."""

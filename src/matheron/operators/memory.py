@@ -6,6 +6,10 @@ from pathlib import Path
 import torch
 
 
+SAFE = 0.8
+"""The share of free memory that a matrix may take: the rest is for what is computed with it, and for other programs."""
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that can be taken on ``device`` now."""
     if device.type == "cuda":

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.kernels import Kernel
 from matheron.operators import KernelOperator, Operator
-from matheron.operators.memory import free_memory, gibibytes
+from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.operators.tiles import TILE
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import Monitor, draw_seed, require_targets
@@ -78,7 +78,7 @@ class Cholesky:
 
     def _factor(self, system: System) -> tuple[Float[Tensor, "n n"], dict[str, str]]:
         needed, free = 8 * system.n**2, free_memory(system.device)
-        if needed > 0.95 * free:
+        if needed > SAFE * free:
             raise MemoryError(
                 f"Cholesky of {system.n} rows needs {gibibytes(needed)} in float64 and {gibibytes(free)} are free; "
                 "use CG, SDD or SketchAndProject"
