@@ -13,7 +13,7 @@ from torch import Tensor
 from matheron.kernels import Kernel
 from matheron.kernels.contraction import contract
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.solvers.cholesky import factor_in_place, upper_triangle
+from matheron.solvers.cholesky import factor_in_place, substitute, upper_triangle
 
 if TYPE_CHECKING:
     from matheron.gp.observations import Observations
@@ -85,7 +85,7 @@ def exact_evidence(
     X, Y, noise, mean = (t.detach().to(torch.float64) for t in (X, Y, noise, mean))
     factor = factorized(kernel, X, noise)
     residual = Y - mean
-    weights = torch.cholesky_solve(residual, factor)
+    weights = substitute(factor, residual)
     fit = float((residual * weights).sum())
     value = -0.5 * fit - c * float(factor.diagonal().log().sum()) - 0.5 * n * c * math.log(2.0 * math.pi)
     if not gradient:

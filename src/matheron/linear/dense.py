@@ -16,6 +16,7 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators.memory import SAFE, free_memory, gibibytes
+from matheron.solvers.cholesky import substitute
 from matheron.solvers.iteration import draw_seed
 
 
@@ -94,7 +95,7 @@ def solve_dense(
     events: list[str] = []
     factor = torch.linalg.cholesky(hessian(data, prior, None))
     pulled = (prior.precision(drawn.center(prior).mT)).double()
-    samples = torch.cholesky_solve(pulled, factor).mT.to(data.dtype).contiguous()
+    samples = substitute(factor, pulled).mT.to(data.dtype).contiguous()
     passes, found = 1.0, None
     if mode:
         found, steps = _newton(data, prior, settings, None if warm is None else warm.mode, factor, events)
@@ -145,7 +146,7 @@ def _newton(
         if not data.quadratic:
             factor = torch.linalg.cholesky(hessian(data, prior, w))
             passes += 1.0
-        direction = torch.cholesky_solve(gradient.double()[:, None], factor)[:, 0].to(w)
+        direction = substitute(factor, gradient.double()[:, None])[:, 0].to(w)
         # ‖w − w⋆‖_H to second order: posterior standard deviations.
         distance = max(float(gradient.double() @ direction.double()), 0.0) ** 0.5
         size = 1.0

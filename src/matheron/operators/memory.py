@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-
 SAFE = 0.8
 """The share of free memory that a matrix may take: the rest is for what is computed with it, and for other programs."""
 
