@@ -130,5 +130,5 @@ def factor_in_place(matrix: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"],
 
 
 def substitute(factor: Float[Tensor, "n n"], Z: Float[Tensor, "n s"]) -> Float[Tensor, "n s"]:
-    """``L⁻ᵀ L⁻¹ Z``; unlike ``torch.cholesky_solve`` it makes no copy of ``L``, which at these sizes is half of memory."""
+    """``L⁻ᵀ L⁻¹ Z``, without the copy of ``L`` that ``torch.cholesky_solve`` makes."""
     return torch.linalg.solve_triangular(factor.mT, torch.linalg.solve_triangular(factor, Z, upper=False), upper=True)
