@@ -6,6 +6,7 @@ from matheron.networks.laplace import LinearizedLaplace
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Bernoulli, Categorical, Gaussian
 from matheron.networks.loading import Loading
+from matheron.networks.online import OnlineLaplace
 from matheron.networks.report import LaplaceReport
 from matheron.networks.tangent import TangentModel
 
@@ -19,5 +20,6 @@ __all__ = [
     "LinearizedLaplace",
     "Loading",
     "NetworkData",
+    "OnlineLaplace",
     "TangentModel",
 ]

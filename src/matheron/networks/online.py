@@ -1,0 +1,135 @@
+"""A prior that is learnt while the network trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from matheron.arguments import require_count
+from matheron.linear import Descent, DiagonalPrior, WarmStart, draw_regularizers
+from matheron.linear.em_state import EMState
+from matheron.linear.mackay import maximized
+from matheron.networks.data import NetworkData
+from matheron.networks.inference import choose, kept
+from matheron.networks.inputs import Forward
+from matheron.networks.laplace import LinearizedLaplace
+from matheron.networks.likelihood import Likelihood
+from matheron.networks.likelihoods import likelihood_of
+from matheron.networks.loading import Loading
+from matheron.networks.modes import linearizing
+from matheron.networks.parameters import Choice, select
+from matheron.networks.priors import NAMES, starting_prior
+from matheron.networks.tangent import TangentModel
+from matheron.solvers.iteration import draw_seed
+
+
+class OnlineLaplace:
+    """``v ← v − η ∂[ℓ(g(v)) + ½‖v‖²_A]`` beside ``a ← γ / ‖w⋆‖²``: training and MacKay's update take turns.
+
+    :meth:`update` linearizes the network where training stands and takes one EM step of its *tangent model*, from the
+    last update's samples and mode: ``w⋆`` is the optimum of that model, so that the network need not be at one of its
+    own. ``A`` is the g-prior, measured anew at each update, or layerwise: either makes :meth:`penalty` blind to a scale
+    of weights that a normalization layer cancels (g) or follow it (layerwise), where a single isotropic precision would
+    run away with it. Thesis, sections 3.3.4 and 5.3, and its chapter on future work.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> g = torch.Generator().manual_seed(0)
+    >>> X = torch.randn(60, 2, generator=g)
+    >>> y = (X[:, 0] > 0).long()
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
+    >>> optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    >>> online = OnlineLaplace(model, "classification", generator=g)
+    >>> for epoch in range(5):
+    ...     optimizer.zero_grad()
+    ...     (nn.functional.cross_entropy(model(X), y) + online.penalty()).backward()
+    ...     optimizer.step()
+    ...     online = online.update((X, y))
+    >>> len(online.history), bool(online.prior_precision > 0)
+    (5, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: str | Likelihood = "classification",
+        prior: str = "g",
+        *,
+        prior_precision: float = 1.0,
+        parameters: Choice = None,
+        forward: Forward | None = None,
+        offset: str = "simple",
+        num_samples: int = 4,
+        scale_draws: int = 16,
+        method: str = "auto",
+        descent: Descent | None = None,
+        batch_size: int = 128,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if prior not in NAMES:
+            raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {prior!r}")
+        self.model, self.parameters, self.forward = model, parameters, forward
+        self.names = tuple(select(model, parameters))
+        self.likelihood, self.prior_name, self.offset = likelihood_of(likelihood), prior, offset
+        self.num_samples = require_count("num_samples", num_samples)
+        self.scale_draws, self.method, self.descent, self.batch_size = scale_draws, method, descent, batch_size
+        self._source = torch.Generator().manual_seed(draw_seed(generator))
+        self._seed = draw_seed(self._source)
+        self._precision: float | Tensor = prior_precision
+        self._prior: DiagonalPrior | None = None
+        self._warm: WarmStart | None = None
+        self._num_data = 0
+        self.history: list[dict[str, Any]] = []
+
+    @property
+    def prior_precision(self) -> Float[Tensor, " g"]:
+        """``a`` as last learnt."""
+        return torch.as_tensor(self._precision, dtype=torch.float64).reshape(-1)
+
+    def penalty(self) -> Float[Tensor, ""]:
+        """``½‖v‖²_A / n`` at the weights as they are, to be added to a mean loss; zero before the first update."""
+        named = dict(self.model.named_parameters())
+        v = torch.cat([named[name].flatten() for name in self.names])
+        if self._prior is None:
+            return 0.0 * v.sum()
+        weighted = self._prior.precision(v.detach()[:, None])[:, 0]
+        # The gradient is A v, also where A is not a table: ½ vᵀ(Av) with Av held has half of it.
+        value = 0.5 * (v.detach() * weighted).sum()
+        return (value + (weighted * (v - v.detach())).sum()) / self._num_data
+
+    def update(self, loader: Any) -> OnlineLaplace:
+        """One E- and one M-step where training stands; mode, buffers and weights of the model stay as they are."""
+        # Training is what the model is here for: that it was in that mode is not worth a warning.
+        with linearizing(self.model):
+            self._step(Loading.of(loader, self.batch_size))
+        return self
+
+    def _step(self, loading: Loading) -> None:
+        tangent = TangentModel(self.model, parameters=self.parameters, forward=self.forward)
+        data = NetworkData(tangent, loading, self.likelihood, affine=self.offset == "affine")
+        choice = choose(self.method, data, self.descent)
+        held = kept(data, choice)
+        prior, _ = starting_prior(self.prior_name, tangent, held, self._precision, self.scale_draws, self._source)
+        # The same random numbers at every update: what moves the precision is training alone.
+        seeded = torch.Generator().manual_seed(self._seed)
+        drawn = draw_regularizers(held, self.num_samples, seeded, mode=True, keep_noise=choice.step.keep_noise)
+        warm = None if self._warm is None else WarmStart(self._warm.samples, self._warm.mode, prior)
+        found = choice.step.posterior(held, prior, drawn, mode=True, warm=warm, generator=self._source)
+        state = EMState(prior, held, drawn, warm, self.history, drawn.epochs, 0.0, self._seed)
+        state = maximized(state, found, estimator="function", learn_noise=False, seconds=found.seconds)
+        assert isinstance(state.prior, DiagonalPrior)
+        self._prior, self._precision, self._num_data = state.prior, state.prior.values, data.num_data
+        self._warm, self.history = WarmStart.of(found), state.history
+
+    def posterior(self, loader: Any, **options: Any) -> LinearizedLaplace:
+        """The posterior around the network as it is now, from the prior learnt so far; ``options`` are for ``fit``."""
+        start = self.prior_precision if self.prior_name == "layerwise" else float(self.prior_precision)
+        posterior = LinearizedLaplace(
+            self.model, self.likelihood, self.prior_name, prior_precision=start,
+            parameters=self.parameters, forward=self.forward, offset=self.offset,
+        )  # fmt: skip
+        options.setdefault("generator", self._source)
+        return posterior.fit(loader, **options)

@@ -1,0 +1,104 @@
+"""A prior learnt while the network trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from matheron.networks import LinearizedLaplace, OnlineLaplace, TangentModel
+from tests.networks.test_laplace import problem
+
+
+class Normalized(nn.Module):
+    """A layer norm cancels the scale of the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 6, bias=False), nn.Linear(6, 3)
+        self.norm = nn.LayerNorm(6, elementwise_affine=False, eps=1e-12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+
+def normalized(scale: float = 1.0) -> Normalized:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Normalized().double()
+    with torch.no_grad():
+        model.first.weight.mul_(scale)
+    return model
+
+
+def test_the_penalty_is_that_of_the_prior_and_so_is_its_gradient() -> None:
+    model, X, y = problem("classification")
+    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0))
+    assert online.penalty().item() == 0.0
+    online.update((X, y))
+    v = TangentModel(model).weights
+    A = online._prior.precision(torch.eye(len(v), dtype=torch.float64))
+    torch.testing.assert_close(online.penalty().detach(), 0.5 * v @ A @ v / len(X))
+    gradient = torch.autograd.grad(online.penalty(), list(model.parameters()))
+    torch.testing.assert_close(torch.cat([g.flatten() for g in gradient]), A @ v / len(X))
+
+
+@pytest.mark.parametrize("prior", ["g", "isotropic"])
+def test_updates_without_training_are_expectation_maximization(prior: str) -> None:
+    model, X, y = problem("classification")
+    g = torch.Generator().manual_seed(0)
+    online = OnlineLaplace(model, prior=prior, offset="affine", num_samples=200, scale_draws=2000, generator=g)
+    for _ in range(3):
+        online.update((X, y))
+    la = LinearizedLaplace(model, prior=prior)
+    with pytest.warns(Warning, match="still moved"):
+        la.fit((X, y), em_steps=3, num_samples=200, final_samples=2, scale_draws=2000, generator=g)
+    torch.testing.assert_close(online.prior_precision, la.prior_precision, rtol=0.25, atol=0.0)
+
+
+@pytest.mark.parametrize("prior", ["g", "layerwise"])
+def test_the_penalty_does_not_see_a_scale_that_is_normalized_away(prior: str) -> None:
+    _, X, y = problem("classification", n=60)
+    values = []
+    for scale in (1.0, 10.0):
+        model = normalized(scale)
+        online = OnlineLaplace(model, prior=prior, num_samples=16, generator=torch.Generator().manual_seed(0))
+        for _ in range(40):
+            online.update((X, y))
+        values.append(online.penalty().item())
+    assert values[1] == pytest.approx(values[0], rel=0.05)
+
+
+def test_an_isotropic_one_does() -> None:
+    _, X, y = problem("classification", n=60)
+    values = []
+    for scale in (1.0, 10.0):
+        online = OnlineLaplace(normalized(scale), prior="isotropic", generator=torch.Generator().manual_seed(0))
+        for _ in range(12):
+            online.update((X, y))
+        values.append(online.penalty().item())
+    assert values[1] > 2 * values[0]
+
+
+def test_the_model_stays_as_it_is_and_a_posterior_follows() -> None:
+    _, X, y = problem("classification")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0)).update((X, y))
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    la = online.posterior((X, y), em_steps=0, final_samples=3)
+    torch.testing.assert_close(la.prior_precision, online.prior_precision)
+    assert la.functional_samples(X).shape == (3, 24, 3)
+
+
+def test_bad_arguments() -> None:
+    model, X, _ = problem("classification")
+    with pytest.raises(ValueError, match="prior must be one of"):
+        OnlineLaplace(model, prior="flat")
+    with pytest.raises(ValueError, match="num_samples"):
+        OnlineLaplace(model, num_samples=0)
+    with pytest.raises(TypeError, match="targets"):
+        OnlineLaplace(model).update((X, X[:, 0]))
