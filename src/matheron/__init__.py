@@ -1,6 +1,6 @@
 """Uncertainty at scale: a posterior sample is a prior sample plus the solution of one linear system."""
 
-from matheron import gp, kernels, linear, networks, operators, solvers
+from matheron import decisions, gp, kernels, linear, networks, operators, solvers
 from matheron.files import load
 from matheron.gp import GaussianProcess
 from matheron.networks import LinearizedLaplace
@@ -9,6 +9,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "GaussianProcess",
     "LinearizedLaplace",
+    "decisions",
     "gp",
     "kernels",
     "linear",

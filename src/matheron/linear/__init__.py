@@ -10,6 +10,7 @@ from matheron.linear.curvature import (
 )
 from matheron.linear.data import Batch, Data, StoredData
 from matheron.linear.dense import DenseSolve, solve_dense
+from matheron.linear.design import Design, greedy_design, information_gain, squared_error
 from matheron.linear.dual import DualSolve, RowKernel, solve_dual
 from matheron.linear.evidence import Evidence, log_determinant, log_evidence
 from matheron.linear.gprior import GPriorScale, g_prior_scale
@@ -36,6 +37,7 @@ __all__ = [
     "Data",
     "DenseSolve",
     "Descent",
+    "Design",
     "DiagonalPrior",
     "DualSolve",
     "EStep",
@@ -57,6 +59,8 @@ __all__ = [
     "effective_dimension",
     "exact",
     "g_prior_scale",
+    "greedy_design",
+    "information_gain",
     "learn_prior",
     "log_determinant",
     "log_evidence",
@@ -66,4 +70,5 @@ __all__ = [
     "sample_then_optimize",
     "solve_dense",
     "solve_dual",
+    "squared_error",
 ]

@@ -247,6 +247,18 @@ class LinearizedLaplace:
             mean, pushed = self.tangent.value_and_jvp(here, samples)
             yield mean.flatten(1), pushed.add_(mean).flatten(2)
 
+    def whitened_samples(self, x: Any) -> Float[Tensor, "s b c"]:
+        """``Lᵀ J(x)ζ_j`` with ``B = LLᵀ``: functions around the mean in units of what one observation's noise blurs.
+
+        What :func:`~matheron.linear.greedy_design` and :func:`~matheron.decisions.most_informative` choose by.
+        """
+        parts = []
+        for mean, functions in self._functions(x):
+            root = self.likelihood.curvature(mean).root
+            columns = functions.sub_(mean).flatten(1).mT
+            parts.append((root.T @ columns).mT.reshape(functions.shape))
+        return torch.cat(parts, dim=1)
+
     def log_evidence(
         self, loader: Any, *, batch_size: int = 128, probes: int = 8, generator: torch.Generator | None = None
     ) -> Evidence:

@@ -1,0 +1,103 @@
+"""What to observe next: criteria for any linear Gaussian model, from samples of what would be observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from matheron.arguments import require_count, require_finite, require_float
+from matheron.solvers.iteration import draw_seed
+
+CRITERIA = ("ese", "eig")
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Candidates in the order of their choice, and the score each had when it was chosen."""
+
+    indices: Int[Tensor, " num"]
+    scores: Float[Tensor, " num"]
+
+
+def squared_error(F: Float[Tensor, "s k c"]) -> Float[Tensor, " k"]:
+    """``tr(T K Tᵀ)`` of each candidate ``T``, from samples ``T f_j`` around zero: ESE but for the noise's part.
+
+    >>> import torch
+    >>> squared_error(torch.tensor([[[1.0, 1.0], [2.0, 0.0]], [[-1.0, -1.0], [-2.0, 0.0]]]))
+    tensor([2., 4.])
+    """
+    return F.square().sum(-1).mean(0)
+
+
+def information_gain(F: Float[Tensor, "s k c"]) -> Float[Tensor, " k"]:
+    """``½ logdet(I + T K Tᵀ)`` of each candidate, where noise has variance one; nats.
+
+    By the smaller of the Gram matrices of samples and of entries, whose determinants agree.
+
+    >>> import torch
+    >>> information_gain(torch.tensor([[[1.0]], [[-1.0]]]))  # a variance of 1: ½ log 2
+    tensor([0.3466])
+    """
+    s, _, c = F.shape
+    rows = F.transpose(0, 1) / s**0.5
+    gram = rows @ rows.mT if s < c else rows.mT @ rows
+    identity = torch.eye(gram.shape[-1], dtype=F.dtype, device=F.device)
+    return 0.5 * torch.logdet(gram + identity)
+
+
+@torch.no_grad()
+def greedy_design(
+    F: Float[Tensor, "s k c"],
+    num: int,
+    criterion: str = "eig",
+    *,
+    generator: torch.Generator | None = None,
+) -> Design:
+    """The best candidate, given it the next best, and so on: ``num`` of ``k``, each observed at most once.
+
+    ``F`` are joint samples of every candidate's noiseless observation around its mean, in units of the noise's
+    deviation; ``c`` entries are observed together. After each choice the samples of all others are conditioned on it
+    by Matheron's rule, ``F − C_·i (C_ii + I)⁻¹ (F_i + ε)``, with covariances ``C`` from the samples themselves. Thesis,
+    section 7.4.
+
+    >>> import torch
+    >>> g = torch.Generator().manual_seed(0)
+    >>> f = torch.randn(500, 2, generator=g)
+    >>> F = torch.stack([3 * f[:, 0], 2.9 * f[:, 0], 2 * f[:, 1]], dim=1)[:, :, None]
+    >>> greedy_design(F, 2, generator=g).indices  # the second candidate says what the first has said
+    tensor([0, 2])
+    """
+    F = require_finite("F", require_float("F", F)).clone()
+    if F.ndim != 3 or F.numel() == 0:
+        raise ValueError(f"F has shape {tuple(F.shape)}; give samples of every candidate's observation, (s, k, c)")
+    k = F.shape[1]
+    if require_count("num", num) > k:
+        raise ValueError(f"num is {num} but there are {k} candidates; ask for at most as many")
+    if criterion not in CRITERIA:
+        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    source = torch.Generator().manual_seed(draw_seed(generator))
+    free = torch.ones(k, dtype=torch.bool, device=F.device)
+    indices, scores = [], []
+    for _ in range(num):
+        score = squared_error(F) if criterion == "ese" else information_gain(F)
+        best = int(torch.where(free, score, -torch.inf).argmax())
+        free[best] = False
+        indices.append(best)
+        scores.append(score[best])
+        F = conditioned(F, F[:, best], source)
+    return Design(torch.tensor(indices), torch.stack(scores).cpu())
+
+
+def conditioned(
+    F: Float[Tensor, "s k c"], observed: Float[Tensor, "s c"], generator: torch.Generator
+) -> Float[Tensor, "s k c"]:
+    """Samples given that ``observed``, plus noise of variance one, was measured as zero."""
+    s, c = observed.shape
+    noise = torch.randn(s, c, dtype=F.dtype, generator=generator, device=generator.device).to(F.device)
+    gram = observed.mT @ observed / s + torch.eye(c, dtype=F.dtype, device=F.device)
+    weights = torch.cholesky_solve((observed + noise).mT, torch.linalg.cholesky(gram))
+    cross = observed.mT @ F.flatten(1) / s
+    return F - (weights.mT @ cross).reshape(F.shape)

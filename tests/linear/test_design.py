@@ -1,0 +1,94 @@
+"""Criteria of design against dense covariances."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from matheron.linear import greedy_design, information_gain, squared_error
+from matheron.linear.design import conditioned
+
+
+def covariance(k: int, c: int) -> Tensor:
+    g = torch.Generator().manual_seed(0)
+    root = torch.randn(k * c, 6, generator=g, dtype=torch.float64) * torch.linspace(0.3, 2.0, k * c)[:, None]
+    return root @ root.mT
+
+
+def samples(K: Tensor, k: int, c: int, s: int) -> Tensor:
+    g = torch.Generator().manual_seed(1)
+    values, vectors = torch.linalg.eigh(K)
+    draws = torch.randn(s, len(K), generator=g, dtype=torch.float64)
+    return (draws * values.clamp(min=0).sqrt() @ vectors.mT).reshape(s, k, c)
+
+
+def dense_design(K: Tensor, k: int, c: int, num: int, criterion: str) -> list[int]:
+    """``T K Tᵀ`` of each block, conditioned by the textbook formula."""
+    chosen: list[int] = []
+    for _ in range(num):
+        scores = []
+        for i in range(k):
+            block = K[i * c : (i + 1) * c, i * c : (i + 1) * c]
+            score = block.trace() if criterion == "ese" else 0.5 * torch.logdet(block + torch.eye(c).double())
+            scores.append(-torch.inf if i in chosen else float(score))
+        best = max(range(k), key=scores.__getitem__)
+        chosen.append(best)
+        rows = slice(best * c, (best + 1) * c)
+        K = K - K[:, rows] @ torch.linalg.solve(K[rows, rows] + torch.eye(c).double(), K[rows])
+    return chosen
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 20), (5, 20, 7)])
+def test_scores_are_those_of_the_samples_covariance(shape: tuple[int, int, int]) -> None:
+    k, c, s = shape
+    F = samples(covariance(k, c), k, c, s)
+    for i in range(k):
+        C = F[:, i].mT @ F[:, i] / s
+        torch.testing.assert_close(squared_error(F)[i], C.trace())
+        expected = 0.5 * torch.logdet(C + torch.eye(c, dtype=torch.float64))
+        torch.testing.assert_close(information_gain(F)[i], expected)
+
+
+@pytest.mark.parametrize("criterion", ["ese", "eig"])
+def test_greedy_choice_is_that_of_dense_covariances(criterion: str) -> None:
+    k, c = 7, 2
+    K = covariance(k, c)
+    F = samples(K, k, c, 40_000)
+    found = greedy_design(F, 4, criterion, generator=torch.Generator().manual_seed(2))
+    assert found.indices.tolist() == dense_design(K, k, c, 4, criterion)
+
+
+def test_conditioned_samples_have_the_conditional_covariance() -> None:
+    k, c = 4, 2
+    K = covariance(k, c)
+    F = samples(K, k, c, 40_000)
+    after = conditioned(F, F[:, 1], torch.Generator().manual_seed(3)).flatten(1)
+    rows = slice(c, 2 * c)
+    expected = K - K[:, rows] @ torch.linalg.solve(K[rows, rows] + torch.eye(c).double(), K[rows])
+    error = ((expected.diagonal()[:, None] * expected.diagonal() + expected.square()) / len(after)).sqrt()
+    # Covariances are those of the samples, whose own error adds to that of the average.
+    assert bool(((after.mT @ after / len(after) - expected).abs() <= 6 * error + 2e-2).all())
+
+
+def test_information_is_never_negative_and_adds_up() -> None:
+    """The gains of a whole design sum to the information of all of it together."""
+    k, c = 3, 2
+    K = covariance(k, c)
+    F = samples(K, k, c, 40_000)
+    found = greedy_design(F, 3, "eig", generator=torch.Generator().manual_seed(4))
+    assert bool((found.scores > 0).all())
+    whole = 0.5 * torch.logdet(K + torch.eye(k * c, dtype=torch.float64))
+    assert float(found.scores.sum()) == pytest.approx(float(whole), rel=0.01)
+
+
+def test_bad_arguments() -> None:
+    F = torch.randn(4, 3, 1)
+    with pytest.raises(ValueError, match="num is 4"):
+        greedy_design(F, 4)
+    with pytest.raises(ValueError, match="criterion"):
+        greedy_design(F, 1, "bald")
+    with pytest.raises(ValueError, match="NaN"):
+        greedy_design(F / 0, 1)
+    with pytest.raises(ValueError, match="shape"):
+        greedy_design(F[:, :0], 1)
