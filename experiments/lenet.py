@@ -89,8 +89,10 @@ def num_weights(filters: tuple[int, ...]) -> int:
 def mnist(train: int, test: int) -> tuple[Images, Images]:
     """The first ``train`` and ``test`` images of either part, standardized by all training pixels."""
     data = load("mnist")
-    pixels = data.train_images.float() / 255.0
-    mean, deviation = pixels.mean(), pixels.std()
+    counts = torch.bincount(data.train_images.flatten(), minlength=256).double() / data.train_images.numel()
+    shades = torch.arange(256, dtype=torch.float64) / 255.0
+    mean = float(counts @ shades)
+    deviation = float(counts @ (shades - mean).square()) ** 0.5
 
     def standardized(images: Tensor) -> Tensor:
         return (images.float() / 255.0 - mean) / deviation
