@@ -294,9 +294,10 @@ def draw(record: Record) -> Figure:
         for ax, (key, label) in zip((kl, distance), MEASURES.items(), strict=True):
             for place, method in enumerate(METHODS):
                 values = [row[key] for row in rows if row.get("method") == method]
-                ax.bar(place, statistics.fmean(values), color=COLORS[method])
-                ax.scatter([place] * len(values), values, s=8, color=style.INK, zorder=3)
+                ax.scatter([place], [statistics.fmean(values)], s=90, color=COLORS[method], zorder=3)
+                ax.scatter([place] * len(values), values, s=8, color=style.INK, zorder=4)
             ax.set_xticks(range(len(METHODS)), METHODS)
+            ax.set_xlim(-0.5, len(METHODS) - 0.5)
             ax.set(
                 yscale="log", title=f"{name}: {label}" if key == "kl" else label, ylabel="from exact, mean over images"
             )
@@ -314,12 +315,12 @@ def draw(record: Record) -> Figure:
             nearest = min(range(len(values)), key=lambda i, at=at: abs(math.log(curves["grid"][i] / at)))
             evidence.plot([at], [values[nearest] - best], "o", color=COLORS[method])
         top = max(max(values) for values in curves["evidence"].values()) - best
-        low = min(curves["evidence"]["exact"]) - best
+        low = min(values[0] for values in curves["evidence"].values()) - best
         evidence.set(
             xscale="log", title="Evidence against the precision", xlabel="prior precision", ylabel="nats",
             ylim=(low, top + 0.08 * (top - low)),
         )  # fmt: skip
-        evidence.legend(fontsize=7)
+        evidence.legend(fontsize=7, loc="lower center")
     return figure
 
 
