@@ -309,7 +309,11 @@ def draw(record: Record) -> Figure:
         em.legend()
         best = max(curves["evidence"]["exact"])
         for method, values in curves["evidence"].items():
-            label = "sampled ELBO" if method == OURS else method
+            label = (
+                "sampled ELBO"
+                if method == OURS
+                else method.replace("empirical", "emp.").replace("one sample", "sampled")
+            )
             evidence.plot(curves["grid"], [v - best for v in values], color=COLORS[method], label=label)
             at = min(max(curves["optima"][method], curves["grid"][0]), curves["grid"][-1])
             nearest = min(range(len(values)), key=lambda i, at=at: abs(math.log(curves["grid"][i] / at)))
@@ -320,7 +324,7 @@ def draw(record: Record) -> Figure:
             xscale="log", title="Evidence against the precision", xlabel="prior precision", ylabel="nats",
             ylim=(low, top + 0.08 * (top - low)),
         )  # fmt: skip
-        evidence.legend(fontsize=7, loc="lower center")
+        evidence.legend(fontsize=6.5, loc="lower center", handlelength=1.2, borderaxespad=0.1)
     return figure
 
 
