@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from experiments.lenet import freeze_norms, lenet, mnist
+from experiments.lenet import mnist, restored
 
 CURVATURES = {
     "KFAC GGN": ("CurvlinopsGGN", {}),
@@ -61,17 +61,11 @@ def spectrum(fitted: Any) -> Tensor:
 
 def diagonal(filters: list[int], state: str, images: int) -> Callable[[], Mapping[str, Any]]:
     """Its own diagonal of a trained network, for a child process under a limit."""
-    from safetensors.torch import load_file
-
-    laplace = library()
-    model = lenet(tuple(filters))
-    model.load_state_dict(load_file(state))
+    laplace, model = library(), restored(filters, state)
     (X, y), _ = mnist(images, 1)
 
     def fit() -> Mapping[str, Any]:
-        found = laplace.Laplace(
-            freeze_norms(model.eval()), "classification", subset_of_weights="all", hessian_structure="diag"
-        )
+        found = laplace.Laplace(model, "classification", subset_of_weights="all", hessian_structure="diag")
         found.fit(batches(X, y))
         return {"diagonal": found.H.tolist()}
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -88,8 +89,10 @@ def num_weights(filters: tuple[int, ...]) -> int:
 def mnist(train: int, test: int) -> tuple[Images, Images]:
     """The first ``train`` and ``test`` images of either part, standardized by all training pixels."""
     data = load("mnist")
-    pixels = data.train_images.float() / 255.0
-    mean, deviation = pixels.mean(), pixels.std()
+    counts = torch.bincount(data.train_images.flatten(), minlength=256).double() / data.train_images.numel()
+    shades = torch.arange(256, dtype=torch.float64) / 255.0
+    mean = float(counts @ shades)
+    deviation = float(counts @ (shades - mean).square()) ** 0.5
 
     def standardized(images: Tensor) -> Tensor:
         return (images.float() / 255.0 - mean) / deviation
@@ -102,15 +105,13 @@ def mnist(train: int, test: int) -> tuple[Images, Images]:
 
 def trained(training: Training, data: Images, progress: Progress) -> Trained:
     """Train, or read what was trained before: from ``networks`` beside the results."""
-    model = lenet(training.filters)
     folder = None if progress.ledger is None else progress.ledger.path.parent / "networks"
     path = None if folder is None else folder / f"{training.key}.safetensors"
     if path is not None and path.exists():
-        model.load_state_dict(load_file(path))
         with safe_open(path, framework="pt") as file:
             seconds = float(file.metadata()["seconds"])
-        return Trained(freeze_norms(model.eval()), seconds)
-    began = time.perf_counter()
+        return Trained(restored(training.filters, path), seconds)
+    model, began = lenet(training.filters), time.perf_counter()
     train(model, training, data, progress)
     seconds = time.perf_counter() - began
     if path is not None:
@@ -119,6 +120,13 @@ def trained(training: Training, data: Images, progress: Progress) -> Trained:
         save_file(model.state_dict(), beside, {"seconds": str(seconds), "training": json.dumps(asdict(training))})
         os.replace(beside, path)
     return Trained(freeze_norms(model.eval()), seconds)
+
+
+def restored(filters: Sequence[int], path: Path | str) -> nn.Module:
+    """A network from the file of its tensors, ready to be linearized."""
+    model = lenet(tuple(filters))
+    model.load_state_dict(load_file(path))
+    return freeze_norms(model.eval())
 
 
 def train(model: nn.Module, training: Training, data: Images, progress: Progress) -> None:

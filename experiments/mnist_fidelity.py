@@ -94,9 +94,8 @@ def measure(config: Config, filters: tuple[int, ...], seed: int, progress: Progr
     start = DiagonalPrior(config.start * ones, num_weights=tangent.num_weights, groups=tangent.groups)
     layers = full.layerwise(start, config.layer_steps)
     ours = sampled(model, data, "layerwise", layers[-1].values, config.samples, seed)
-    distances = fidelity(full, layers[-1], tangent, test[0], ours, kron["KFAC GGN"])
-    for method, (kl, wasserstein) in distances.items():
-        table.append(row | {"method": method, "kl": kl, "wasserstein": wasserstein})
+    distances = fidelity(full, layers[-1], tangent, test, ours, kron["KFAC GGN"])
+    table += [row | {"method": method, **found} for method, found in distances.items()]
 
     progress.note("EM")
     paths: dict[str, list[float]] = {}
@@ -165,29 +164,32 @@ def fidelity(
     full: FullCovariance,
     prior: DiagonalPrior,
     tangent: TangentModel,
-    X: Tensor,
+    test: Images,
     ours: mt.LinearizedLaplace,
     kron: Any,
-) -> dict[str, tuple[float, float]]:
-    """Symmetric KL and Wasserstein-2 distance of every method, averaged over ``X``."""
+) -> dict[str, dict[str, float]]:
+    """Symmetric KL and Wasserstein-2 distance of every method, and its NLL, averaged over the test images."""
     factor = full.factor(prior)
     diagonal = 1.0 / (full.M.diagonal() + prior.precision(torch.ones(len(factor), 1))[:, 0].double())
     kron.prior_precision = prior.values.float()
-    totals = {method: torch.zeros(2, dtype=torch.float64) for method in METHODS}
-    for x in X.split(100):
+    totals = {method: dict.fromkeys((*MEASURES, "probit_nll"), 0.0) for method in (EXACT, *METHODS)}
+    for x, y in laplace_torch.batches(*test, size=100):
         J, mean = tangent.jacobian(x).reshape(len(x), -1, tangent.num_weights), tangent(x).double()
         functions = (J.flatten(0, 1) @ ours.samples.mT).reshape(*J.shape[:2], -1).double()
         exact = functional_covariance(J, factor)
         covariances = {
+            EXACT: exact,
             "samples": functions @ functions.mT / functions.shape[2],
             "KFAC": kron.functional_variance(J).double(),
             "diagonal": (J.double() * diagonal) @ J.double().mT,
             "MAP": torch.zeros_like(exact),
         }
         for method, covariance in covariances.items():
-            totals[method][0] += symmetric_kl(probit(mean, exact), probit(mean, covariance)).sum()
-            totals[method][1] += wasserstein(exact, covariance).sum()
-    return {method: (float(total[0]) / len(X), float(total[1]) / len(X)) for method, total in totals.items()}
+            log_p, sums = probit(mean, covariance), totals[method]
+            sums["kl"] += float(symmetric_kl(probit(mean, exact), log_p).sum())
+            sums["wasserstein"] += float(wasserstein(exact, covariance).sum())
+            sums["probit_nll"] += float(nn.functional.nll_loss(log_p, y, reduction="sum"))
+    return {method: {key: total / len(test[0]) for key, total in sums.items()} for method, sums in totals.items()}
 
 
 def probit(mean: Tensor, covariance: Tensor) -> Tensor:
@@ -283,6 +285,12 @@ COLORS = {
     "MAP": style.GRAY,
 }
 
+SHORT = {
+    "samples": "sampled ELBO",
+    "KFAC Fisher, one sample": "KFAC Fisher",
+    "KFAC empirical Fisher": "KFAC emp. Fisher",
+}
+
 
 def draw(record: Record) -> Figure:
     """Distances for every network; EM and evidence, a row for each."""
@@ -294,9 +302,10 @@ def draw(record: Record) -> Figure:
         for ax, (key, label) in zip((kl, distance), MEASURES.items(), strict=True):
             for place, method in enumerate(METHODS):
                 values = [row[key] for row in rows if row.get("method") == method]
-                ax.bar(place, statistics.fmean(values), color=COLORS[method])
-                ax.scatter([place] * len(values), values, s=8, color=style.INK, zorder=3)
+                ax.scatter([place], [statistics.fmean(values)], s=90, color=COLORS[method], zorder=3)
+                ax.scatter([place] * len(values), values, s=8, color=style.INK, zorder=4)
             ax.set_xticks(range(len(METHODS)), METHODS)
+            ax.set_xlim(-0.5, len(METHODS) - 0.5)
             ax.set(
                 yscale="log", title=f"{name}: {label}" if key == "kl" else label, ylabel="from exact, mean over images"
             )
@@ -308,18 +317,22 @@ def draw(record: Record) -> Figure:
         em.legend()
         best = max(curves["evidence"]["exact"])
         for method, values in curves["evidence"].items():
-            label = "sampled ELBO" if method == OURS else method
+            label = (
+                "sampled ELBO"
+                if method == OURS
+                else method.replace("empirical", "emp.").replace("one sample", "sampled")
+            )
             evidence.plot(curves["grid"], [v - best for v in values], color=COLORS[method], label=label)
             at = min(max(curves["optima"][method], curves["grid"][0]), curves["grid"][-1])
             nearest = min(range(len(values)), key=lambda i, at=at: abs(math.log(curves["grid"][i] / at)))
             evidence.plot([at], [values[nearest] - best], "o", color=COLORS[method])
         top = max(max(values) for values in curves["evidence"].values()) - best
-        low = min(curves["evidence"]["exact"]) - best
+        low = min(values[0] for values in curves["evidence"].values()) - best
         evidence.set(
             xscale="log", title="Evidence against the precision", xlabel="prior precision", ylabel="nats",
             ylim=(low, top + 0.08 * (top - low)),
         )  # fmt: skip
-        evidence.legend(fontsize=7)
+        evidence.legend(fontsize=6.5, loc="lower center", handlelength=1.2, borderaxespad=0.1)
     return figure
 
 
