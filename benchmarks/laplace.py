@@ -33,7 +33,7 @@ import matheron as mt
 from experiments import laplace_torch, style
 from experiments.claims import Claim, at_most
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.lenet import NAMES, SMALL, TINY, Training, mnist, num_weights, restored, trained
+from experiments.lenet import NAMES, SMALL, TINY, mnist, num_weights, restored, trained_lenet
 from experiments.peer import GIB, Peer
 
 OURS, KFAC, LAST = "matheron, 64 samples", "laplace-torch, KFAC", "laplace-torch, last layer"
@@ -171,7 +171,7 @@ def joint_nll(functions: Tensor, y: Tensor, config: Config) -> float:
 def run(config: Config, progress: Progress) -> Report:
     """Every method in a child of its own, in turn."""
     data, (X_test, y_test) = mnist(config.images, config.test_images)
-    network = trained(Training(config.filters, config.images, config.epochs, config.seed), data, progress)
+    network = trained_lenet(config.filters, config.images, config.epochs, config.seed, data, progress)
     with torch.no_grad():
         outputs = network.model(X_test)
     table: list[Record] = [

@@ -10,19 +10,15 @@ with 46,024, which is what the same network has with affine batch norms and no b
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from experiments.harness import Progress
+from experiments.training import Images, Recipe, Trained, trained
 from matheron.data import load
 
 SMALL, MEDIUM, LARGE = (16, 32, 32), (32, 32, 64), (42, 48, 60)
@@ -30,36 +26,6 @@ TINY = (8, 16, 16)
 """Not in the thesis: 3,866 weights, for minutes on a processor."""
 
 NAMES = {TINY: "LeNetTiny", SMALL: "LeNetSmall", MEDIUM: "LeNet", LARGE: "LeNetBig"}
-
-Images = tuple[Tensor, Tensor]
-"""``(n, 1, 28, 28)`` with mean 0 and variance 1, and their classes."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """SGD as in the appendix: the step falls to a tenth after 4/9 and after 7/9 of the epochs, there 90."""
-
-    filters: tuple[int, ...]
-    images: int
-    epochs: int
-    seed: int
-    batch: int = 128
-    step: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-
-    @property
-    def key(self) -> str:
-        """The name of the file that holds the trained network."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A network in evaluation mode, and the seconds its training took, whenever that was."""
-
-    model: nn.Module
-    seconds: float
 
 
 def lenet(filters: tuple[int, ...] = SMALL, *, classes: int = 10) -> nn.Sequential:
@@ -103,23 +69,14 @@ def mnist(train: int, test: int) -> tuple[Images, Images]:
     )
 
 
-def trained(training: Training, data: Images, progress: Progress) -> Trained:
-    """Train, or read what was trained before: from ``networks`` beside the results."""
-    folder = None if progress.ledger is None else progress.ledger.path.parent / "networks"
-    path = None if folder is None else folder / f"{training.key}.safetensors"
-    if path is not None and path.exists():
-        with safe_open(path, framework="pt") as file:
-            seconds = float(file.metadata()["seconds"])
-        return Trained(restored(training.filters, path), seconds)
-    model, began = lenet(training.filters), time.perf_counter()
-    train(model, training, data, progress)
-    seconds = time.perf_counter() - began
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".part")
-        save_file(model.state_dict(), beside, {"seconds": str(seconds), "training": json.dumps(asdict(training))})
-        os.replace(beside, path)
-    return Trained(freeze_norms(model.eval()), seconds)
+def trained_lenet(
+    filters: tuple[int, ...], images: int, epochs: int, seed: int, data: Images, progress: Progress
+) -> Trained:
+    """Trained as in the appendix, or read from where it was kept."""
+    recipe = Recipe(f"lenet {filters}", images, epochs, seed)
+    found = trained(recipe, lambda: lenet(filters), data, progress)
+    freeze_norms(found.model)
+    return found
 
 
 def restored(filters: Sequence[int], path: Path | str) -> nn.Module:
@@ -127,26 +84,3 @@ def restored(filters: Sequence[int], path: Path | str) -> nn.Module:
     model = lenet(tuple(filters))
     model.load_state_dict(load_file(path))
     return freeze_norms(model.eval())
-
-
-def train(model: nn.Module, training: Training, data: Images, progress: Progress) -> None:
-    """In place, from weights and an order of images that the seed decides."""
-    X, y = data
-    with torch.random.fork_rng():
-        torch.manual_seed(training.seed)
-        for module in model.modules():
-            if isinstance(module, (nn.Conv2d, nn.Linear)):
-                module.reset_parameters()
-    order = torch.Generator().manual_seed(training.seed)
-    optimizer = torch.optim.SGD(
-        model.parameters(), training.step, momentum=training.momentum, weight_decay=training.weight_decay
-    )
-    falls = [training.epochs * 4 // 9, training.epochs * 7 // 9]
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, falls, gamma=0.1)
-    model.train()
-    for _ in progress(range(training.epochs), "training"):
-        for index in torch.randperm(len(X), generator=order).split(training.batch):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(X[index]), y[index]).backward()
-            optimizer.step()
-        schedule.step()

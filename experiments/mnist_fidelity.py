@@ -32,8 +32,9 @@ from experiments import laplace_torch, style
 from experiments.claims import Claim, at_least, at_most, within
 from experiments.full_covariance import FullCovariance, dimension_of, functional_covariance
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.lenet import LARGE, MEDIUM, NAMES, SMALL, TINY, Images, Training, mnist, num_weights, trained
+from experiments.lenet import LARGE, MEDIUM, NAMES, SMALL, TINY, mnist, num_weights, trained_lenet
 from experiments.peer import GIB, Peer
+from experiments.training import Images
 from matheron.linear import DiagonalPrior
 from matheron.networks import Categorical, Loading, NetworkData, TangentModel
 
@@ -77,7 +78,7 @@ def run(config: Config, progress: Progress) -> Report:
 def measure(config: Config, filters: tuple[int, ...], seed: int, progress: Progress) -> Record:
     """One network: distances, EM, evidence."""
     data, test = mnist(config.images, config.test_images)
-    network = trained(Training(filters, config.images, config.epochs, seed), data, progress)
+    network = trained_lenet(filters, config.images, config.epochs, seed, data, progress)
     model, name = network.model, NAMES[filters]
     tangent = TangentModel(model)
     progress.note("the whole covariance")
