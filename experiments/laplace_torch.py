@@ -70,3 +70,22 @@ def diagonal(filters: list[int], state: str, images: int) -> Callable[[], Mappin
         return {"diagonal": found.H.tolist()}
 
     return fit
+
+
+def functions(
+    model: nn.Module, X: Tensor, y: Tensor, *, num: int, seed: int
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """KFAC with its prior tuned: mean ``(b, c)`` and ``num`` functions ``(num, b, c)``, one draw of weights for all."""
+    fitted = kron(model, X, y, "KFAC GGN", seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted.optimize_prior_precision()
+    weights = fitted.sample(num, generator=torch.Generator().manual_seed(seed)) - fitted.mean
+
+    def at(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            J, mean = fitted.backend.jacobians(x)
+        mean = mean.detach()
+        return mean, mean + torch.einsum("bcd,sd->sbc", J.detach(), weights)
+
+    return at
