@@ -1,6 +1,6 @@
 """Uncertainty at scale: a posterior sample is a prior sample plus the solution of one linear system."""
 
-from matheron import gp, kernels, linear, networks, operators, solvers
+from matheron import gp, kernels, linear, networks, operators, solvers, tomography
 from matheron.files import load
 from matheron.gp import GaussianProcess
 from matheron.networks import LinearizedLaplace
@@ -16,4 +16,5 @@ __all__ = [
     "networks",
     "operators",
     "solvers",
+    "tomography",
 ]
