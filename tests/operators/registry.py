@@ -31,7 +31,7 @@ from matheron.operators import (
     Sparse,
     Sum,
 )
-from matheron.tomography import ConeBeam, FanBeam, ParallelBeam
+from matheron.tomography import ConeBeam, FanBeam, Fourier, ParallelBeam
 from tests.tomography import twins
 
 
@@ -260,6 +260,12 @@ def cone_beam(draw: Draw) -> Case:
     return Case(scan.operator(dtype=draw.dtype), twin.to(draw.dtype))
 
 
+def fourier(draw: Draw) -> Case:
+    lines = torch.randperm(draw.n, generator=draw.generator)[: max(1, draw.n // 2)] - draw.n // 2
+    twin = twins.fourier(draw.n, draw.m, lines.tolist())
+    return Case(Fourier((draw.n, draw.m), lines, dtype=draw.dtype), twin.to(draw.dtype))
+
+
 FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
@@ -269,6 +275,6 @@ FACTORIES: dict[str, Callable[[Draw], Case]] = {
         *(gaussian_curvature, bernoulli_curvature, categorical_curvature, categorical_root, block_curvature),
         row_kernel,
         jacobian,
-        *(parallel_beam, fan_beam, cone_beam),
+        *(parallel_beam, fan_beam, cone_beam, fourier),
     )
 }

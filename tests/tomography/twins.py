@@ -45,30 +45,44 @@ def places(number: int, spacing: float, offset: float) -> list[float]:
 
 
 def parallel(shape, angles, detectors, pixel=1.0, spacing=1.0, offset=0.0) -> Tensor:
-    rows = []
-    for angle in angles:
-        c, s = math.cos(angle), math.sin(angle)
-        for u in places(detectors, spacing, offset):
-            rows.append(integrate((u * c, u * s), (u * c - s, u * s + c), shape, pixel))
-    return torch.stack(rows)
+    return torch.stack(
+        [
+            integrate((u * c, u * s), (u * c - s, u * s + c), shape, pixel)
+            for c, s in ((math.cos(angle), math.sin(angle)) for angle in angles)
+            for u in places(detectors, spacing, offset)
+        ]
+    )
 
 
 def fan(shape, angles, detectors, source, whole, pixel=1.0, spacing=1.0, offset=0.0) -> Tensor:
-    rows = []
-    for angle in angles:
-        c, s = math.cos(angle), math.sin(angle)
-        for u in places(detectors, spacing, offset):
-            end = (-(whole - source) * c - u * s, -(whole - source) * s + u * c)
-            rows.append(integrate((source * c, source * s), end, shape, pixel))
-    return torch.stack(rows)
+    return torch.stack(
+        [
+            integrate(
+                (source * c, source * s), ((source - whole) * c - u * s, (source - whole) * s + u * c), shape, pixel
+            )
+            for c, s in ((math.cos(angle), math.sin(angle)) for angle in angles)
+            for u in places(detectors, spacing, offset)
+        ]
+    )
 
 
 def cone(shape, angles, detectors, source, whole, pixel=1.0, spacing=(1.0, 1.0), offset=(0.0, 0.0)) -> Tensor:
     rows = []
-    for angle in angles:
-        c, s = math.cos(angle), math.sin(angle)
+    for c, s in ((math.cos(angle), math.sin(angle)) for angle in angles):
         for v in places(detectors[0], spacing[0], offset[0]):
-            for u in places(detectors[1], spacing[1], offset[1]):
-                end = (-(whole - source) * c - u * s, -(whole - source) * s + u * c, v)
-                rows.append(integrate((source * c, source * s, 0.0), end, shape, pixel))
+            ends = (
+                ((source - whole) * c - u * s, (source - whole) * s + u * c, v)
+                for u in places(detectors[1], spacing[1], offset[1])
+            )
+            rows += [integrate((source * c, source * s, 0.0), end, shape, pixel) for end in ends]
     return torch.stack(rows)
+
+
+def fourier(height: int, width: int, lines: list[int]) -> Tensor:
+    """Cosines and minus sines over ``√(height · width)``, line by line."""
+    i, j = torch.arange(height, dtype=torch.float64)[:, None], torch.arange(width, dtype=torch.float64)
+    rows = []
+    for k in lines:
+        phases = [2 * math.pi * (k * i / height + f * j / width) for f in range(width)]
+        rows += [phase.cos().flatten() for phase in phases] + [-phase.sin().flatten() for phase in phases]
+    return torch.stack(rows) / math.sqrt(height * width)

@@ -2,7 +2,8 @@
 
 from matheron.tomography.cone import ConeBeam
 from matheron.tomography.fan import FanBeam
+from matheron.tomography.fourier import Fourier
 from matheron.tomography.parallel import ParallelBeam
 from matheron.tomography.scan import Scan
 
-__all__ = ["ConeBeam", "FanBeam", "ParallelBeam", "Scan"]
+__all__ = ["ConeBeam", "FanBeam", "Fourier", "ParallelBeam", "Scan"]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.operators.sparse import Sparse, compressed, transposed
+from matheron.operators.sparse import Sparse, compressed, flip
 from matheron.tomography.scan import require_memory
 
 CHUNK = 2**21
@@ -54,8 +54,8 @@ def joseph(
             values.append(value[hit].to(dtype))
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), *lengths]).cumsum(0).int()
     # Transposing twice puts the pixels of every ray in order.
-    backward = transposed(compressed(starts, torch.cat(places), torch.cat(values), math.prod(size)))
-    return Sparse(transposed(backward).to(device), backward.to(device))
+    backward = flip(compressed(starts, torch.cat(places), torch.cat(values), math.prod(size)))
+    return Sparse(flip(backward).to(device), backward.to(device))
 
 
 def follow(

@@ -97,10 +97,9 @@ class Scan(ABC):
 
 def _unflatten(name: str, columns: Tensor, shape: tuple[int, ...]) -> Tensor:
     columns = require_float(name, columns)
-    if columns.ndim not in (1, 2) or len(columns) != math.prod(shape):
-        raise ValueError(
-            f"{name} has shape {tuple(columns.shape)} but {shape} needs ({math.prod(shape)},) or ({math.prod(shape)}, s)"
-        )
+    n = math.prod(shape)
+    if columns.ndim not in (1, 2) or len(columns) != n:
+        raise ValueError(f"{name} has shape {tuple(columns.shape)} but {shape} needs ({n},) or ({n}, s)")
     return columns.reshape(shape) if columns.ndim == 1 else columns.mT.reshape(-1, *shape)
 
 
