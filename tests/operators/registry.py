@@ -31,7 +31,7 @@ from matheron.operators import (
     Sparse,
     Sum,
 )
-from matheron.tomography import ConeBeam, FanBeam, Fourier, ParallelBeam
+from matheron.tomography import ConeBeam, Differences, FanBeam, Fourier, ParallelBeam
 from tests.tomography import twins
 
 
@@ -266,6 +266,15 @@ def fourier(draw: Draw) -> Case:
     return Case(Fourier((draw.n, draw.m), lines, dtype=draw.dtype), twin.to(draw.dtype))
 
 
+def differences_of_pixels(draw: Draw) -> Case:
+    return Case(Differences((draw.n, draw.m), dtype=draw.dtype), twins.edges((draw.n, draw.m)).to(draw.dtype))
+
+
+def differences_of_voxels(draw: Draw) -> Case:
+    shape = (2, draw.n, draw.m)
+    return Case(Differences(shape, dtype=draw.dtype), twins.edges(shape).to(draw.dtype))
+
+
 FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
@@ -275,6 +284,6 @@ FACTORIES: dict[str, Callable[[Draw], Case]] = {
         *(gaussian_curvature, bernoulli_curvature, categorical_curvature, categorical_root, block_curvature),
         row_kernel,
         jacobian,
-        *(parallel_beam, fan_beam, cone_beam, fourier),
+        *(parallel_beam, fan_beam, cone_beam, fourier, differences_of_pixels, differences_of_voxels),
     )
 }

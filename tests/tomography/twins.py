@@ -1,5 +1,6 @@
 """Projectors of a few lines, ray by ray, that import nothing they check."""
 
+import itertools
 import math
 
 import torch
@@ -86,3 +87,16 @@ def fourier(height: int, width: int, lines: list[int]) -> Tensor:
         phases = [2 * math.pi * (k * i / height + f * j / width) for f in range(width)]
         rows += [phase.cos().flatten() for phase in phases] + [-phase.sin().flatten() for phase in phases]
     return torch.stack(rows) / math.sqrt(height * width)
+
+
+def edges(shape: tuple[int, ...]) -> Tensor:
+    """A row for every pair of neighbors, axis by axis."""
+    number = torch.arange(math.prod(shape)).reshape(shape)
+    rows = []
+    for axis in range(len(shape)):
+        for place in itertools.product(*(range(n - (k == axis)) for k, n in enumerate(shape))):
+            row = torch.zeros(number.numel(), dtype=torch.float64)
+            row[number[place]] = -1.0
+            row[number[tuple(i + (k == axis) for k, i in enumerate(place))]] = 1.0
+            rows.append(row)
+    return torch.stack(rows) if rows else torch.zeros(0, number.numel(), dtype=torch.float64)

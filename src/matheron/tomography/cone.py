@@ -57,13 +57,13 @@ class ConeBeam(Scan):
         pair = _pair("detector_spacing", self.detector_spacing)
         require_lengths(detector_spacing=min(pair))
         self._settle(detector_spacing=pair, detector_offset=_pair("detector_offset", self.detector_offset))
-        self._settle(angles=require_angles(self.angles))
+        self._settle(angles=require_angles(self.angles, stacklevel=4))
         height, width = self.image_shape[1:]
         require_source(self.source_to_axis, self.source_to_detector, math.hypot(height, width) * self.pixel_spacing / 2)
         radius = min(height, width) * self.pixel_spacing / 2
         shadow = self.source_to_detector * radius / math.sqrt(self.source_to_axis**2 - radius**2)
         half = self.view_shape[1] * self._spacing[1] / 2
-        warn_if_truncated(shadow, half, self._offset[1], self._spacing[1])
+        warn_if_truncated(shadow, half, self._offset[1], self._spacing[1], stacklevel=4)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -111,7 +111,7 @@ def require_sizes(name: str, value: int | Sequence[int], dimensions: int) -> tup
     return tuple(require_count(name, size) for size in sizes)
 
 
-def require_angles(angles: Angles) -> tuple[float, ...]:
+def require_angles(angles: Angles, stacklevel: int = 5) -> tuple[float, ...]:
     """Finite, at least one, and a word where they look like degrees."""
     values = torch.as_tensor(angles, dtype=torch.float64)
     if values.ndim != 1 or len(values) == 0:
@@ -122,7 +122,7 @@ def require_angles(angles: Angles) -> tuple[float, ...]:
         warnings.warn(
             f"angles reach {largest:g}, beyond a full turn of 2π; they are taken in radians, "
             "torch.deg2rad converts degrees",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
     return tuple(values.tolist())
 
@@ -148,14 +148,16 @@ def require_source(source_to_axis: float, source_to_detector: float, reach: floa
         )
 
 
-def warn_if_truncated(needed: float, half_width: float, offset: float, spacing: float) -> None:
+def warn_if_truncated(
+    needed: float, half_width: float, offset: float, spacing: float, stacklevel: int = 5
+) -> None:
     """A word where the disc within the image casts a shadow beyond the detector."""
     seen = half_width - abs(offset)
     if needed - seen > spacing:
         warnings.warn(
             f"the detector reaches {seen:g} from the axis but the object's shadow {needed:g}; rays that miss it are "
             "not measured. Check detectors, detector_spacing and detector_offset",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
