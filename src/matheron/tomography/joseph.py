@@ -50,8 +50,9 @@ def joseph(
             place, value = follow(origins[part], directions[part], size, pixel_spacing)
             hit = value > 0
             lengths.append(hit.sum(1))
-            places.append(place[hit].int())
-            values.append(value[hit].to(dtype))
+            kept = hit.flatten().nonzero().flatten()
+            places.append(place.flatten()[kept])
+            values.append(value.flatten()[kept].to(dtype))
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), *lengths]).cumsum(0).int()
     # Transposing twice puts the pixels of every ray in order.
     backward = flip(compressed(starts, torch.cat(places), torch.cat(values), math.prod(size)))
@@ -67,24 +68,26 @@ def follow(
     # Columns grow with x, rows against y.
     flip = torch.tensor([1.0, -1.0], dtype=torch.float64)
     origins, directions = origins * flip / pixel_spacing + middle, directions * flip
-    places = torch.zeros(len(origins), 2 * max(size), dtype=torch.int64)
-    values = torch.zeros(len(origins), 2 * max(size), dtype=torch.float64)
+    places = torch.zeros(len(origins), max(size), 2, dtype=torch.int32)
+    values = torch.zeros(len(origins), max(size), 2, dtype=torch.float64)
     flat = directions[:, 0].abs() >= directions[:, 1].abs()
     for axis, picked, (along, across), (step, jump) in (
         (0, flat, (width, height), (1, width)),
         (1, ~flat, (height, width), (width, 1)),
     ):
-        o, d = origins[picked], directions[picked]
-        if len(o) == 0:
+        # The rays of an angle mostly take one axis, and a slice spares copies.
+        rays = slice(None) if bool(picked.all()) else picked.nonzero().flatten()
+        o, d = origins[rays], directions[rays]
+        if not bool(picked.any()):
             continue
         slope = d[:, 1 - axis] / d[:, axis]
         steps = torch.arange(along, dtype=torch.float64)
         position = o[:, 1 - axis, None] + (steps - o[:, axis, None]) * slope[:, None]
         lower = position.floor()
-        share = torch.stack([1.0 - (position - lower), position - lower], -1)
-        neighbor = lower.long()[..., None] + torch.arange(2)
-        inside = (neighbor >= 0) & (neighbor < across)
-        length = pixel_spacing / d[:, axis].abs()
-        places[picked, : 2 * along] = (neighbor.clamp(0, across - 1) * jump + steps.long()[:, None] * step).flatten(1)
-        values[picked, : 2 * along] = (share * inside * length[:, None, None]).flatten(1)
-    return places, values
+        share = (position - lower) * (pixel_spacing / d[:, axis, None].abs())
+        rest = pixel_spacing / d[:, axis, None].abs() - share
+        places[rays, :along, 0] = (lower * jump + steps * step).int()
+        places[rays, :along, 1] = places[rays, :along, 0] + jump
+        values[rays, :along, 0] = rest * ((lower >= 0) & (lower < across))
+        values[rays, :along, 1] = share * ((lower >= -1) & (lower < across - 1))
+    return places.flatten(1), values.flatten(1)
