@@ -148,9 +148,7 @@ def require_source(source_to_axis: float, source_to_detector: float, reach: floa
         )
 
 
-def warn_if_truncated(
-    needed: float, half_width: float, offset: float, spacing: float, stacklevel: int = 5
-) -> None:
+def warn_if_truncated(needed: float, half_width: float, offset: float, spacing: float, stacklevel: int = 5) -> None:
     """A word where the disc within the image casts a shadow beyond the detector."""
     seen = half_width - abs(offset)
     if needed - seen > spacing:
