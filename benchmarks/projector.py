@@ -210,6 +210,8 @@ def draw(record: Record) -> Figure:
     rows = [row for row in record["table"] if row["direction"] in DIRECTIONS]
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     figure, axes = style.panels(len(problems), width=2.7, height=3.6)
+    seconds = [row["seconds"] for row in rows if row["seconds"] is not None]
+    limits = [10.0 ** math.floor(math.log10(1e3 * min(seconds))), 10.0 ** math.ceil(math.log10(1e3 * max(seconds)))]
     colors = dict(zip(LABELS, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE), strict=True))
     for ax, problem in zip(axes, problems, strict=True):
         here = [row for row in rows if row["problem"] == problem]
@@ -219,7 +221,8 @@ def draw(record: Record) -> Figure:
             if row["seconds"] is not None:
                 ax.bar(place, 1e3 * row["seconds"], 0.72 / len(names), color=colors[row["library"]])
         beam, _, sizes = problem.partition(" ")
-        ax.set(yscale="log", title=f"{beam.capitalize()}\n{sizes}", xticks=(0, 1), xticklabels=DIRECTIONS)
+        ax.set(yscale="log", ylim=limits, title=f"{beam.capitalize()}\n{sizes}", xticks=(0, 1))
+        ax.set_xticklabels(DIRECTIONS)
         ax.grid(False, axis="x")
     axes[0].set_ylabel("milliseconds")
     shown = dict.fromkeys(row["library"] for row in rows)
