@@ -1,14 +1,15 @@
 """Scan geometries as the library draws them, and a walnut through two of them.
 
-Above, the rays of small scans, taken from the scans themselves, and the middle row of a real cone-beam scan. That row
-is nearly a fan beam: below, the slice it passes through by conjugate gradients, filtered back-projection and total
-variation, and the same slice of a volume reconstructed from some views of the whole detector. There is no ground
-truth: what is measured is how well each explains the scan.
+Above, the rays of small scans, taken from the scans themselves. The middle row of a real cone-beam scan is nearly a fan
+beam: below, the slice it passes through by conjugate gradients, filtered back-projection and total variation, and the
+same slice of a volume reconstructed from some views of the whole detector. There is no ground truth: what is measured is
+how well each explains the scan.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from experiments.harness import Experiment, Progress, Record, Report
 from matheron.data import load
 from matheron.data.scans import ConeScan
 from matheron.operators import Operator
-from matheron.tomography import ConeBeam, FanBeam, ParallelBeam, Scan, cgls, filtered_back_projection, total_variation
+from matheron.tomography import ConeBeam, FanBeam, ParallelBeam, cgls, filtered_back_projection, total_variation
 
 SHOWN = 128
 """Pixels across of the pictures that are kept."""
@@ -52,9 +53,8 @@ def run(config: Config, progress: Progress) -> Report:
     slices = progress.once("slice", lambda: reconstruct_slice(walnut, config))
     volume = progress.once("volume", lambda: reconstruct_volume(walnut, config))
     table += [{"reconstruction": name, "residual": part["residual"]} for name, part in (slices | volume).items()]
-    images = {name: part["image"] for name, part in (slices | volume).items()}
-    views = walnut.sinogram[:, walnut.sinogram.shape[1] // 2].flip(-1)
-    return Report(table, claims(table, config), {"images": images, "sinogram": rounded(views)})
+    curves = {key: {name: part[key] for name, part in (slices | volume).items()} for key in ("image", "steps")}
+    return Report(table, claims(table, config), curves)
 
 
 def small_scans() -> tuple[ParallelBeam, FanBeam, ConeBeam]:
@@ -88,14 +88,15 @@ def reconstruct_slice(walnut: ConeScan, config: Config) -> Record:
         source_to_detector=walnut.source_to_detector,
     )
     A, y = scan.operator(), scan.flatten(walnut.sinogram[:, walnut.sinogram.shape[1] // 2].flip(-1))
+    least = cgls(A, y, iterations=config.iterations)
+    varied = total_variation(A, y, shape=scan.image_shape, strength=config.strength, tolerance=1e-3)
     images = {
-        "CGLS": cgls(A, y, iterations=config.iterations).image,
+        "CGLS": least.image,
         "filtered back-projection": filtered_back_projection(scan, y),
-        "total variation": total_variation(
-            A, y, shape=scan.image_shape, strength=config.strength, tolerance=1e-3
-        ).image,
+        "total variation": varied.image,
     }
-    return {name: facts(A, y, x, scan, scan.image(x)) for name, x in images.items()}
+    steps = {"CGLS": least.residuals.tolist()}
+    return {name: facts(A, y, x, scan.image(x), steps.get(name, ())) for name, x in images.items()}
 
 
 def reconstruct_volume(walnut: ConeScan, config: Config) -> Record:
@@ -111,19 +112,21 @@ def reconstruct_volume(walnut: ConeScan, config: Config) -> Record:
         source_to_detector=walnut.source_to_detector,
     )
     A, y = scan.operator(), scan.flatten(views)
-    x = cgls(A, y, iterations=config.volume_iterations).image
-    return {"CGLS, cone": facts(A, y, x, scan, scan.image(x)[config.volume // 2])}
+    least = cgls(A, y, iterations=config.volume_iterations)
+    middle = scan.image(least.image)[config.volume // 2]
+    return {"CGLS, cone": facts(A, y, least.image, middle, least.residuals.tolist())}
 
 
-def facts(A: Operator, y: Tensor, x: Tensor, scan: Scan, image: Tensor) -> Record:
-    return {"residual": float((A @ x - y).norm() / y.norm()), "image": rounded(image)}
+def facts(A: Operator, y: Tensor, x: Tensor, image: Tensor, steps: Sequence[float]) -> Record:
+    return {"residual": float((A @ x - y).norm() / y.norm()), "image": grays(image), "steps": steps}
 
 
-def rounded(image: Tensor) -> list[list[float]]:
-    """Small enough for a record."""
+def grays(image: Tensor) -> list[str]:
+    """Two digits for a pixel, from zero to nearly the largest value, at most ``SHOWN`` pixels across."""
     while max(image.shape) > SHOWN:
         image = avg_pool2d(image[None], 2)[0]
-    return [[round(value, 3) for value in row] for row in image.tolist()]
+    levels = (255 * image / image.quantile(0.995)).clamp(0, 255).round().to(torch.uint8)
+    return [bytes(row).hex() for row in levels.tolist()]
 
 
 def claims(table: list[Record], config: Config) -> list[Claim]:
@@ -142,15 +145,16 @@ def draw(record: Record) -> Figure:
     plan_view(axes[0], parallel, "ParallelBeam")
     plan_view(axes[1], fan, "FanBeam")
     side_view(axes[2], cone)
-    axes[3].imshow(record["curves"]["sinogram"], cmap="gray", aspect="auto", interpolation="nearest")
-    axes[3].set(title="Walnut, middle row", xlabel="detector", ylabel="angle", xticks=(), yticks=())
+    curves = record["curves"]
+    for (name, steps), color in zip(curves["steps"].items(), style.COLORS, strict=False):
+        if steps:
+            axes[3].plot(range(len(steps)), [100 * value for value in steps], ".-", color=color, label=name)
+    axes[3].set(title="Residuals", xlabel="iteration", ylabel="percent", yscale="log")
+    axes[3].legend()
     residuals = {row["reconstruction"]: row["residual"] for row in record["table"] if "reconstruction" in row}
-    top = sorted(value for row in record["curves"]["images"]["CGLS"] for value in row)
-    limit = top[int(0.995 * len(top))]
-    for ax, (name, image) in zip(axes[4:], record["curves"]["images"].items(), strict=True):
-        ax.imshow(image, cmap="gray", vmin=0.0, vmax=limit)
+    for ax, (name, rows) in zip(axes[4:], curves["image"].items(), strict=True):
+        ax.imshow([list(bytes.fromhex(row)) for row in rows], cmap="gray", vmin=0, vmax=255)
         ax.set(title=name[0].upper() + name[1:], xlabel=f"residual {100 * residuals[name]:.1f} %", xticks=(), yticks=())
-    for ax in axes:
         ax.grid(False)
     return figure
 
@@ -170,11 +174,11 @@ def plan_view(ax: Axes, scan: ParallelBeam | FanBeam, title: str) -> None:
         note(ax, starts[0], "source", (-4, 10))
         shown, name = along, "s"
     else:
-        starts, ends = origins - 7.0 * directions, origins + 7.0 * directions
+        starts, ends = origins - 5.5 * directions, origins + 5.5 * directions
         shown, name = toward, "s = x cos θ + y sin θ"
     for start, end in zip(starts, ends, strict=True):
         ax.plot(*torch.stack([start, end]).mT, color=style.SKY, linewidth=0.8)
-    detector(ax, ends, shown, name)
+    detector(ax, ends, shown, name, (4, -9) if isinstance(scan, FanBeam) else (-22, 10))
     turn = torch.linspace(0.0, float(angle), 30)
     ax.plot(2.2 * turn.cos(), 2.2 * turn.sin(), color=style.INK, linewidth=1.0)
     ax.annotate("θ" if name != "s" else "t", (2.5, 0.45), fontsize=9)
@@ -211,12 +215,12 @@ def outline(ax: Axes, width: int, height: int, corner: str = "[0, 0]", below: bo
     note(ax, place, corner, (0, -11) if below else (-6, 4), style.GREEN)
 
 
-def detector(ax: Axes, ends: Tensor, direction: Tensor, name: str) -> None:
+def detector(ax: Axes, ends: Tensor, direction: Tensor, name: str, first: tuple[int, int] = (4, -9)) -> None:
     ax.plot(*ends.mT, "s", color=style.INK, markersize=3)
     tip = ends[-1] + 2.5 * direction
     ax.annotate("", tuple(tip.tolist()), tuple(ends[-1].tolist()), arrowprops={"arrowstyle": "->", "color": style.INK})
     note(ax, tip, name, (3, 2))
-    note(ax, ends[0], "detector 0", (4, -9))
+    note(ax, ends[0], "detector 0", first)
 
 
 def note(ax: Axes, place: Tensor, text: str, offset: tuple[int, int], color: str = style.INK) -> None:
@@ -227,8 +231,10 @@ def note(ax: Axes, place: Tensor, text: str, offset: tuple[int, int], color: str
 
 
 def finish(ax: Axes, title: str, horizontal: str, vertical: str) -> None:
-    ax.set(title=title, xlabel=horizontal, ylabel=vertical, aspect="equal")
+    ax.set(title=title, xlabel=horizontal, ylabel=vertical)
+    ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.12)
+    ax.grid(False)
 
 
 FULL = Config()
