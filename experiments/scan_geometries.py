@@ -2,8 +2,8 @@
 
 Above, the rays of small scans, taken from the scans themselves. The middle row of a real cone-beam scan is nearly a fan
 beam: below, the slice it passes through by conjugate gradients, filtered back-projection and total variation, and the
-same slice of a volume reconstructed from some views of the whole detector. There is no ground truth: what is measured is
-how well each explains the scan.
+same slice of a volume reconstructed from some views of the whole detector. There is no ground truth: what is measured
+is how well each explains the scan.
 """
 
 from __future__ import annotations
