@@ -174,11 +174,11 @@ def plan_view(ax: Axes, scan: ParallelBeam | FanBeam, title: str) -> None:
         note(ax, starts[0], "source", (-4, 10))
         shown, name = along, "s"
     else:
-        starts, ends = origins - 5.5 * directions, origins + 5.5 * directions
+        starts, ends = origins - 6.5 * directions, origins + 6.5 * directions
         shown, name = toward, "s = x cos θ + y sin θ"
     for start, end in zip(starts, ends, strict=True):
         ax.plot(*torch.stack([start, end]).mT, color=style.SKY, linewidth=0.8)
-    detector(ax, ends, shown, name, (4, -9) if isinstance(scan, FanBeam) else (-22, 10))
+    detector(ax, ends, shown, name, (4, -9) if isinstance(scan, FanBeam) else (-24, -12))
     turn = torch.linspace(0.0, float(angle), 30)
     ax.plot(2.2 * turn.cos(), 2.2 * turn.sin(), color=style.INK, linewidth=1.0)
     ax.annotate("θ" if name != "s" else "t", (2.5, 0.45), fontsize=9)
@@ -219,6 +219,7 @@ def detector(ax: Axes, ends: Tensor, direction: Tensor, name: str, first: tuple[
     ax.plot(*ends.mT, "s", color=style.INK, markersize=3)
     tip = ends[-1] + 2.5 * direction
     ax.annotate("", tuple(tip.tolist()), tuple(ends[-1].tolist()), arrowprops={"arrowstyle": "->", "color": style.INK})
+    ax.plot(*tip, alpha=0.0)  # within the limits
     note(ax, tip, name, (3, 2))
     note(ax, ends[0], "detector 0", first)
 
@@ -233,7 +234,7 @@ def note(ax: Axes, place: Tensor, text: str, offset: tuple[int, int], color: str
 def finish(ax: Axes, title: str, horizontal: str, vertical: str) -> None:
     ax.set(title=title, xlabel=horizontal, ylabel=vertical)
     ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.12)
+    ax.margins(0.16)
     ax.grid(False)
 
 

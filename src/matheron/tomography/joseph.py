@@ -34,7 +34,7 @@ def joseph(
     longest = 2 * max(size) * count
     width = 4 + dtype.itemsize
     require_memory(
-        2 * longest * width + CHUNK * 32,
+        3 * longest * width + CHUNK * 32,
         f"a projector of {count:,} rays through {size[0]:,} × {size[1]:,} pixels (up to {longest:,} entries, twice)",
         torch.device("cpu"),
         "take fewer angles with scan.at(index), fewer detectors or larger pixels",
