@@ -178,7 +178,7 @@ def plan_view(ax: Axes, scan: ParallelBeam | FanBeam, title: str) -> None:
         shown, name = toward, "s = x cos θ + y sin θ"
     for start, end in zip(starts, ends, strict=True):
         ax.plot(*torch.stack([start, end]).mT, color=style.SKY, linewidth=0.8)
-    detector(ax, ends, shown, name, (4, -9) if isinstance(scan, FanBeam) else (-24, -12))
+    detector(ax, ends, shown, name, (4, -9) if isinstance(scan, FanBeam) else (-8, -13))
     turn = torch.linspace(0.0, float(angle), 30)
     ax.plot(2.2 * turn.cos(), 2.2 * turn.sin(), color=style.INK, linewidth=1.0)
     ax.annotate("θ" if name != "s" else "t", (2.5, 0.45), fontsize=9)
