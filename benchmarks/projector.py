@@ -4,7 +4,8 @@ In the plane ours is Joseph's method kept as a pair of sparse matrices, ASTRA's 
 anew in every product (its fans, ``line_fanflat``, the way through each pixel), scikit-image a rotation of the image and
 sums of columns. scikit-image has as many detectors as an image has pixels across: its projections are compared by the
 ray, which favors it where others have few detectors. Its back-projection, without a filter, is not the transpose of its
-projection. In space ours is matrix-free, and so is diffct's reference code for processors.
+projection. In space ours is matrix-free, and so is diffct's reference code for processors; diffct is installed apart,
+`pip install --no-deps diffct`, as it would bring PyTorch for CUDA.
 """
 
 from __future__ import annotations
