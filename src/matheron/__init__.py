@@ -1,6 +1,6 @@
 """Uncertainty at scale: a posterior sample is a prior sample plus the solution of one linear system."""
 
-from matheron import decisions, gp, kernels, linear, networks, operators, solvers
+from matheron import decisions, evaluation, gp, kernels, linear, networks, operators, solvers, tomography
 from matheron.files import load
 from matheron.gp import GaussianProcess
 from matheron.networks import LinearizedLaplace
@@ -10,6 +10,7 @@ __all__ = [
     "GaussianProcess",
     "LinearizedLaplace",
     "decisions",
+    "evaluation",
     "gp",
     "kernels",
     "linear",
@@ -17,4 +18,5 @@ __all__ = [
     "networks",
     "operators",
     "solvers",
+    "tomography",
 ]

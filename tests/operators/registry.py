@@ -1,5 +1,6 @@
 """Every operator with its dense twin. A new operator adds one factory here and is held to the whole contract."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,8 +28,11 @@ from matheron.operators import (
     Product,
     Scaled,
     Selection,
+    Sparse,
     Sum,
 )
+from matheron.tomography import ConeBeam, Differences, FanBeam, Fourier, ParallelBeam
+from tests.tomography import twins
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,11 @@ def product(draw: Draw) -> Case:
 def scaled(draw: Draw) -> Case:
     case = dense(draw)
     return Case(Scaled(case.operator, -2.5), -2.5 * case.twin)
+
+
+def sparse(draw: Draw) -> Case:
+    matrix = draw.normal(draw.n, draw.m) * (draw.integers(2, draw.n, draw.m) > 0)
+    return Case(Sparse(matrix.to_sparse_csr()), matrix)
 
 
 def low_rank_inverse(draw: Draw) -> Case:
@@ -224,13 +233,57 @@ def jacobian(draw: Draw) -> Case:
     return Case(JacobianOperator(TangentModel(network), x, scale=scale), twin)
 
 
+def angles(draw: Draw, number: int) -> Tensor:
+    return 6.28 * torch.rand(number, generator=draw.generator, dtype=torch.float64)
+
+
+def parallel_beam(draw: Draw) -> Case:
+    """As many detectors as are asked for at one angle, their middle aside; an image of ``m`` by two."""
+    size, at = (draw.m, 2), angles(draw, 1)
+    with warnings.catch_warnings(action="ignore"):
+        scan = ParallelBeam(size, at, draw.n, pixel_spacing=0.5, detector_spacing=0.7, detector_offset=0.1)
+    return Case(scan.operator(dtype=draw.dtype), twins.parallel(size, at, draw.n, 0.5, 0.7, 0.1).to(draw.dtype))
+
+
+def fan_beam(draw: Draw) -> Case:
+    size, at = (2, draw.m), angles(draw, draw.n)
+    with warnings.catch_warnings(action="ignore"):
+        scan = FanBeam(size, at, 3, detector_offset=-0.4, source_to_axis=8.0, source_to_detector=11.0)
+    return Case(scan.operator(dtype=draw.dtype), twins.fan(size, at, 3, 8.0, 11.0, offset=-0.4).to(draw.dtype))
+
+
+def cone_beam(draw: Draw) -> Case:
+    size, at, spacing, offset = (2, draw.m, 3), angles(draw, draw.n), (1.5, 1.1), (0.2, -0.3)
+    with warnings.catch_warnings(action="ignore"):
+        scan = ConeBeam(size, at, (2, 3), 1.2, spacing, offset, source_to_axis=9.0, source_to_detector=12.0)
+    twin = twins.cone(size, at, (2, 3), 9.0, 12.0, 1.2, spacing, offset)
+    return Case(scan.operator(dtype=draw.dtype), twin.to(draw.dtype))
+
+
+def fourier(draw: Draw) -> Case:
+    lines = torch.randperm(draw.n, generator=draw.generator)[: max(1, draw.n // 2)] - draw.n // 2
+    twin = twins.fourier(draw.n, draw.m, lines.tolist())
+    return Case(Fourier((draw.n, draw.m), lines, dtype=draw.dtype), twin.to(draw.dtype))
+
+
+def differences_of_pixels(draw: Draw) -> Case:
+    return Case(Differences((draw.n, draw.m), dtype=draw.dtype), twins.edges((draw.n, draw.m)).to(draw.dtype))
+
+
+def differences_of_voxels(draw: Draw) -> Case:
+    shape = (2, draw.n, draw.m)
+    return Case(Differences(shape, dtype=draw.dtype), twins.edges(shape).to(draw.dtype))
+
+
 FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
         *(dense, diagonal, constant_diagonal, selection, scatter, slice_selection, total, shifted, product, scaled),
+        sparse,
         *(low_rank_inverse, block_low_rank_inverse, kernel, kernel_between, kernel_sum, kernel_rows, tanimoto),
         *(gaussian_curvature, bernoulli_curvature, categorical_curvature, categorical_root, block_curvature),
         row_kernel,
         jacobian,
+        *(parallel_beam, fan_beam, cone_beam, fourier, differences_of_pixels, differences_of_voxels),
     )
 }

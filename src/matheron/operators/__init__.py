@@ -8,6 +8,7 @@ from matheron.operators.diagonal import Diagonal
 from matheron.operators.kernel import KernelOperator
 from matheron.operators.low_rank import LowRankInverse
 from matheron.operators.selection import Selection
+from matheron.operators.sparse import Sparse
 
 __all__ = [
     "BlockLowRankInverse",
@@ -19,5 +20,6 @@ __all__ = [
     "Product",
     "Scaled",
     "Selection",
+    "Sparse",
     "Sum",
 ]

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.operators import Operator
 from matheron.solvers.system import System
 
 
@@ -22,7 +23,9 @@ def largest_block_eigenvalue(
     return largest.to(dtype=system.dtype, device=system.device)
 
 
-def largest_eigenvalue(matrix: Float[Tensor, "b b"], generator: torch.Generator, steps: int = 15) -> Float[Tensor, ""]:
+def largest_eigenvalue(
+    matrix: Float[Tensor, "b b"] | Operator, generator: torch.Generator, steps: int = 15
+) -> Float[Tensor, ""]:
     """``λ_max`` by power iteration, with the norm of the last product: never above, and close for kernel blocks."""
     vector = torch.randn(matrix.shape[0], dtype=matrix.dtype, generator=generator).to(matrix.device)
     for _ in range(steps):

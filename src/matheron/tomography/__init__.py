@@ -1,0 +1,28 @@
+"""Scans, their reconstructions and how far to trust them."""
+
+from matheron.tomography.cgls import Reconstruction, cgls
+from matheron.tomography.cone import ConeBeam
+from matheron.tomography.counts import LineIntegrals, from_counts
+from matheron.tomography.differences import Differences
+from matheron.tomography.fan import FanBeam
+from matheron.tomography.filtered_back_projection import filtered_back_projection
+from matheron.tomography.fourier import Fourier
+from matheron.tomography.parallel import ParallelBeam
+from matheron.tomography.scan import Scan
+from matheron.tomography.total_variation import TotalVariation, total_variation
+
+__all__ = [
+    "ConeBeam",
+    "Differences",
+    "FanBeam",
+    "Fourier",
+    "LineIntegrals",
+    "ParallelBeam",
+    "Reconstruction",
+    "Scan",
+    "TotalVariation",
+    "cgls",
+    "filtered_back_projection",
+    "from_counts",
+    "total_variation",
+]
