@@ -318,11 +318,7 @@ def draw(record: Record) -> Figure:
         em.legend()
         best = max(curves["evidence"]["exact"])
         for method, values in curves["evidence"].items():
-            label = (
-                "sampled ELBO"
-                if method == OURS
-                else method.replace("empirical", "emp.").replace("one sample", "sampled")
-            )
+            label = SHORT.get(method, method)
             evidence.plot(curves["grid"], [v - best for v in values], color=COLORS[method], label=label)
             at = min(max(curves["optima"][method], curves["grid"][0]), curves["grid"][-1])
             nearest = min(range(len(values)), key=lambda i, at=at: abs(math.log(curves["grid"][i] / at)))
