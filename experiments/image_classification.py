@@ -201,7 +201,7 @@ def out_of_distribution(config: Config, progress: Progress) -> Iterator[Record]:
     """Entropies on MNIST and KMNIST of a network trained on the former."""
     data, (X, y) = mnist(config.ood_images, config.ood_test)
     model = trained_lenet(TINY, config.ood_images, config.ood_epochs, config.seed, data, progress).model
-    other = load("kmnist").test_images[: config.ood_test].float() / 255.0
+    other = load("kmnist_subset").test_images[: config.ood_test].float() / 255.0
     # As standardized as the images the network knows.
     scale, shift = (X.max() - X.min()), X.min()
     other = other * scale + shift
@@ -296,14 +296,14 @@ EXPERIMENT = Experiment(
     ),
     budgets={
         "quick": replace(
-            FULL, depth=8, width=4, images=2_000, test_images=1_000, epochs=18, em_steps=6, priors=("isotropic",),
-            ood_images=2_000, ood_test=500, ood_epochs=20,
+            FULL, depth=8, width=4, images=1_000, test_images=500, epochs=27, em_steps=6, priors=("isotropic",),
+            ood_images=1_000, ood_test=500, ood_epochs=20,
         ),
         "full": FULL,
         "thesis": replace(FULL, depth=20, width=64, images=50_000, test_images=10_000, epochs=90, ood_images=60_000),
     },
     run=run,
     draw=draw,
-    data=lambda config: ("cifar10", "mnist", "kmnist"),
+    data=lambda config: ("cifar10", "mnist", "kmnist_subset"),
     sizes=lambda config: {"weights": count(cifar_resnet(config.depth, width=config.width)), "images": config.images},
 )  # fmt: skip
