@@ -26,10 +26,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from experiments import style
-from experiments.architectures import cifar_resnet, count, imagenet_resnet
 from experiments.claims import Claim, at_most
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.peer import GIB, Peer, interleave
+from experiments.residual_networks import cifar_resnet, count, imagenet_resnet
 from matheron.networks import TangentModel
 
 LIMIT = 20 * GIB

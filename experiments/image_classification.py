@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 import matheron as mt
 from experiments import laplace_torch, style
-from experiments.architectures import cifar_resnet, count
 from experiments.claims import Claim, at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.lenet import TINY, freeze_norms, mnist, trained_lenet
+from experiments.residual_networks import cifar_resnet, count
 from experiments.training import Images, Recipe, trained
 from matheron.data import load
 from matheron.evaluation import dyadic_log_likelihood, entropy, log_likelihood, ranking, reliability

@@ -37,6 +37,8 @@ class Recipe:
     weight_decay: float = 1e-4
     augment: bool = False
     """Shifts by up to an eighth of the image, and reflections."""
+    adam: bool = False
+    """Adam at this step, smaller by a hundredth after every epoch, in place of SGD."""
 
     @property
     def key(self) -> str:
@@ -56,7 +58,9 @@ def trained(recipe: Recipe, build: Callable[[], nn.Module], data: Images, progre
     """Train, or read what was trained before: from ``networks`` beside the results."""
     folder = None if progress.ledger is None else progress.ledger.path.parent / "networks"
     path = None if folder is None else folder / f"{recipe.key}.safetensors"
-    model = build()
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        model = build()
     if path is not None and path.exists():
         with safe_open(path, framework="pt") as file:
             seconds = float(file.metadata()["seconds"])
@@ -74,19 +78,10 @@ def trained(recipe: Recipe, build: Callable[[], nn.Module], data: Images, progre
 
 
 def train(model: nn.Module, recipe: Recipe, data: Images, progress: Progress) -> None:
-    """In place, from weights and an order of images that the seed decides."""
+    """In place, in an order of images that the seed decides."""
     X, y = data
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        for module in model.modules():
-            if isinstance(module, (nn.Conv2d, nn.Linear)):
-                module.reset_parameters()
     source = torch.Generator().manual_seed(recipe.seed)
-    optimizer = torch.optim.SGD(
-        model.parameters(), recipe.step, momentum=recipe.momentum, weight_decay=recipe.weight_decay
-    )
-    falls = [recipe.epochs * 4 // 9, recipe.epochs * 7 // 9]
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, falls, gamma=0.1)
+    optimizer, schedule = descent(model, recipe)
     model.train()
     for _ in progress(range(recipe.epochs), "training"):
         for index in torch.randperm(len(X), generator=source).split(recipe.batch):
@@ -95,6 +90,16 @@ def train(model: nn.Module, recipe: Recipe, data: Images, progress: Progress) ->
             nn.functional.cross_entropy(model(images), y[index]).backward()
             optimizer.step()
         schedule.step()
+
+
+def descent(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """The optimizer and how its step falls."""
+    if recipe.adam:
+        adam = torch.optim.Adam(model.parameters(), recipe.step)
+        return adam, torch.optim.lr_scheduler.ExponentialLR(adam, 0.99)
+    sgd = torch.optim.SGD(model.parameters(), recipe.step, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+    falls = [recipe.epochs * 4 // 9, recipe.epochs * 7 // 9]
+    return sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, falls, gamma=0.1)
 
 
 def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
