@@ -214,12 +214,6 @@ def claims(config: Config, table: list[Record]) -> Iterator[Claim]:
                 published="lower error",
             )  # fmt: skip
     smallest = min(config.batches)
-    reached = mean_error(table, 1.0, smallest, LOW)
-    behind = [batch for batch in config.batches if mean_error(table, 1.0, batch, PLAIN) >= reached]
-    yield at_least(
-        "batches the plain objective needs for the error of the low-variance one in the smallest, over these",
-        measured=max(behind, default=0) / smallest, limit=4.0, published="about 16",
-    )  # fmt: skip
     measured = [row for row in table if "margin" in row]
     ratio = min(row["variance_at_start_plain"] / row["variance_at_start_low-variance"] for row in measured)
     yield at_least(
@@ -252,52 +246,54 @@ def claims(config: Config, table: list[Record]) -> Iterator[Claim]:
 
 
 COLORS = {PLAIN: style.ORANGE, LOW: style.BLUE}
+WIDTHS = {PLAIN: 4.5, LOW: 1.8}
+"""Where two lines coincide, both are seen."""
 
 
 def draw(record: Record) -> Figure:
     """Traces at the learnt precision, errors against batch sizes at each, variances against the precision."""
     config, table = record["config"], record["table"]
-    figure, axes = style.panels(2 + len(config["descended"]), width=4.0, height=3.7)
+    figure, axes = style.panels(2 + len(config["descended"]), width=3.7, height=3.7)
     batches = config["batches"]
     shown = {min(batches): "-", batches[len(batches) // 2]: "--", max(batches): ":"}
     for batch, dash in shown.items():
         for objective in OBJECTIVES:
             trace = record["curves"]["traces"][f"1, {batch}, {objective}"]
-            label = f"{objective}, batches of {batch}"
-            axes[0].plot(trace["epochs"], trace["error"], dash, color=COLORS[objective], label=label)
-    axes[0].set(yscale="log", title="Learnt precision", xlabel="epochs", ylabel="relative error of samples")
-    axes[0].legend(fontsize=8)
+            axes[0].plot(trace["epochs"], trace["error"], dash, color=COLORS[objective], lw=WIDTHS[objective])
+        axes[0].plot([], [], dash, color=style.INK, label=f"batches of {batch}")
+    axes[0].set(yscale="log", title="At the learnt precision a", xlabel="epochs", ylabel="relative error of samples")
+    axes[0].legend(loc="lower left")
     for ax, multiple in zip(axes[1:-1], config["descended"], strict=True):
         for objective in OBJECTIVES:
             errors = [mean_error(table, multiple, batch, objective) for batch in batches]
-            ax.plot(batches, errors, "o-", color=COLORS[objective], label=objective)
+            ax.plot(batches, errors, "o-", color=COLORS[objective], lw=WIDTHS[objective], label=objective)
         ax.set_xscale("log", base=2)
         ax.set_xticks(batches, [str(batch) for batch in batches])
-        title = "Learnt precision" if multiple == 1.0 else f"{multiple:g} times the learnt precision"
+        title = "a" if multiple == 1.0 else f"{multiple:g} a"
         ax.set(yscale="log", title=title, xlabel="batch", ylabel=f"relative error after {config['epochs']:g} epochs")
-        ax.legend()
+        ax.legend(loc="upper left")
     rows = [row for row in table if "margin" in row]
-    for objective in OBJECTIVES:
-        for key, dash, when in (
-            (f"variance_{objective}", "-", "optimum"),
-            (f"variance_at_start_{objective}", ":", "start"),
-        ):
-            means = [
-                statistics.fmean(row[key] * row["multiple"] ** -1 for row in rows if row["multiple"] == multiple)
-                for multiple in config["multiples"]
-            ]
-            axes[-1].plot(
-                config["multiples"], means, f"o{dash}", ms=4, color=COLORS[objective], label=f"{objective}, {when}"
+    for key, color, label in (
+        ("variance", style.INK, "at the optimum"),
+        ("variance_at_start", style.GREEN, "at the start"),
+    ):
+        ratios = [
+            statistics.fmean(
+                row[f"{key}_plain"] / row[f"{key}_low-variance"] for row in rows if row["multiple"] == multiple
             )
+            for multiple in config["multiples"]
+        ]
+        axes[-1].plot(config["multiples"], ratios, "o-", color=color, label=label)
     for row in rows:
         if row["seed"] == config["seeds"][0] and not row["exact"]:
             axes[-1].axvline(row["multiple"], color=style.LIGHT, linewidth=6, zorder=0)
-    axes[-1].plot([], [], color=style.LIGHT, linewidth=6, label="the condition says: plain")
+    axes[-1].axhline(1.0, color=style.GRAY, linewidth=1.0)
+    axes[-1].plot([], [], color=style.LIGHT, linewidth=6, label="condition: plain")
     axes[-1].set(
-        xscale="log", yscale="log", title="Gradient variance, one datum", xlabel="multiple of the learnt precision",
-        ylabel="trace, where the prior is white",
+        xscale="log", yscale="log", title="Gradient variance, one datum", xlabel="precision, multiples of a",
+        ylabel="plain over low-variance",
     )  # fmt: skip
-    axes[-1].legend(fontsize=8)
+    axes[-1].legend(loc="lower right")
     return figure
 
 
@@ -309,7 +305,7 @@ EXPERIMENT = Experiment(
     reproduces=("Figure 4.2, left (weight-space sampling objectives on MNIST), section 4.2.2",),
     budgets={
         "quick": replace(
-            FULL, filters=TINY, images=500, batches=(2, 8, 32, 128), epochs=30.0, descended=(0.01, 1.0),
+            FULL, filters=TINY, images=500, batches=(2, 8, 32, 128), epochs=30.0,
             multiples=(1e-4, 0.01, 1.0, 100.0), samples=8, seeds=(0,),
         ),
         "full": FULL,
