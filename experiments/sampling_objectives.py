@@ -271,7 +271,7 @@ def draw(record: Record) -> Figure:
         ax.set_xticks(batches, [str(batch) for batch in batches])
         title = "a" if multiple == 1.0 else f"{multiple:g} a"
         ax.set(yscale="log", title=title, xlabel="batch", ylabel=f"relative error after {config['epochs']:g} epochs")
-        ax.legend(loc="upper left")
+        ax.legend(loc="lower left" if multiple > 1.0 else "upper left")
     rows = [row for row in table if "margin" in row]
     for key, color, label in (
         ("variance", style.INK, "at the optimum"),
