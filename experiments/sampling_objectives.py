@@ -94,7 +94,7 @@ def problem(config: Config, progress: Progress) -> Problem:
 def run(config: Config, progress: Progress) -> Report:
     """Conditions and variances at every multiple, then the descents."""
     posed = problem(config, progress)
-    table: list[Record] = [{"network": NAMES[config.filters], "precision": posed.learnt}]
+    table: list[Record] = [{"network": NAMES.get(config.filters, "LeNet"), "precision": posed.learnt}]
     exact: dict[tuple[float, int], Tensor] = {}
     drawn = {
         seed: draw_regularizers(
