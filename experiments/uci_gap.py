@@ -210,6 +210,8 @@ def draw(record: Record) -> Figure:
     table = record["table"]
     figure, axes = style.panels(2, width=6.0, height=4.4)
     for ax, kind in zip(axes, KINDS, strict=True):
+        ax.set_yscale("symlog", linthresh=0.1)
+        ax.margins(y=0.08)
         base = by_set(table, kind, MAP)
         spots = [method for method in METHODS if method != MAP]
         for place, method in enumerate(spots):
@@ -218,7 +220,6 @@ def draw(record: Record) -> Figure:
             x = [position + 0.09 * (place - (len(spots) - 1) / 2) for position in range(len(base))]
             ax.plot(x, [found[name] - base[name] for name in base], marker, color=color, ms=6, label=method)
         ax.axhline(0.0, color=style.INK, linewidth=1.0)
-        ax.set_yscale("symlog", linthresh=0.1)
         ax.set_xticks(range(len(base)), list(base))
         title = {"standard": "Random test rows", "gap": "Test rows in a gap"}[kind]
         ax.set(title=title, ylabel="test log-likelihood, minus MAP's")
