@@ -1,4 +1,4 @@
-"""laplace-torch as a peer: its Kronecker-factored curvatures, and how long its diagonal takes."""
+"""laplace-torch as a peer: its Kronecker-factored curvatures, its regression, and how long its diagonal takes."""
 
 from __future__ import annotations
 
@@ -93,3 +93,29 @@ def functions(
         return mean, mean + pushed
 
     return at
+
+
+def regression(model: nn.Module, X: Tensor, y: Tensor, subset: str, structure: str, *, steps: int = 2_000) -> Any:
+    """A posterior for targets ``(n, 1)``, prior precision and noise by its marginal likelihood.
+
+    As its documentation shows it, by Adam with a step of 0.1 on their logarithms; not for 100 steps, but until 100
+    have gained less than 0.01 nats.
+    """
+    laplace = library()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = laplace.Laplace(model, "regression", subset_of_weights=subset, hessian_structure=structure)
+        found.fit(batches(X, y, size=512))
+        log_prior, log_sigma = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
+        optimizer, reached = torch.optim.Adam([log_prior, log_sigma], lr=0.1), -float("inf")
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss = -found.log_marginal_likelihood(log_prior.exp(), log_sigma.exp())
+            loss.backward()
+            optimizer.step()
+            if step % 100 == 99:
+                if -float(loss) < reached + 0.01:
+                    break
+                reached = -float(loss)
+        found.prior_precision, found.sigma_noise = log_prior.detach().exp(), log_sigma.detach().exp()
+    return found
