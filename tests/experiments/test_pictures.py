@@ -13,6 +13,35 @@ from experiments.variational_logistic import labels, log_joint, variational_fit
 from matheron.data import DataNotFound
 
 SMALLER = {
+    "architectures": {
+        "cnn": (2, 2, 2),
+        "residual": (2, 2, 2),
+        "transformer": (2, 2),
+        "points": 4,
+        "images": 16,
+        "test_images": 10,
+        "epochs": 1,
+        "em_steps": 1,
+        "em_samples": 2,
+        "samples": 2,
+        "stages": (1, 2),
+    },
+    "image-classification": {
+        "depth": 8,
+        "width": 2,
+        "images": 16,
+        "test_images": 10,
+        "epochs": 1,
+        "networks": 2,
+        "em_steps": 1,
+        "em_samples": 2,
+        "samples": 2,
+        "traces": (1, 2),
+        "shuffles": 1,
+        "ood_images": 16,
+        "ood_test": 10,
+        "ood_epochs": 1,
+    },
     "active-learning": {
         "filters": (2, 2, 2),
         "pool": 100,
@@ -69,11 +98,15 @@ SMALLER = {
 }
 
 
-PEERS = {"uci-gap": "laplace"}
+PEERS = {"image-classification": "laplace", "uci-gap": "laplace"}
 """What an experiment needs besides this project."""
 
 
-@pytest.mark.parametrize("id", SMALLER)
+LONG = ("architectures", "image-classification")
+"""Many fits, however small."""
+
+
+@pytest.mark.parametrize("id", [pytest.param(id, marks=pytest.mark.slow) if id in LONG else id for id in SMALLER])
 def test_pictures_run_and_draw(id, tmp_path):
     if id in PEERS:
         pytest.importorskip(PEERS[id])
