@@ -75,16 +75,16 @@ def columns(weights: Tensor) -> Tensor:
     return weights.double().reshape(len(weights), -1)
 
 
-def random_rows(name: str, rows: int | None, seed: int) -> Split:
-    """Split 0 of a data set with its training rows in random order, ``rows`` of them at most."""
-    split = load(name).split(SPLIT)
-    chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(seed))[:rows]
-    return replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
+def random_rows(name: str, rows: int | None, seed: int, split: int = SPLIT) -> Split:
+    """A split of a data set with its training rows in random order, ``rows`` of them at most."""
+    whole = load(name).split(split)
+    chosen = torch.randperm(len(whole.y_train), generator=torch.Generator().manual_seed(seed))[:rows]
+    return replace(whole, X_train=whole.X_train[chosen], y_train=whole.y_train[chosen])
 
 
-def published_kernel(name: str) -> tuple[mt.kernels.Kernel, float]:
-    """The Matérn-3/2 kernel and the noise variance published for split 0."""
-    published = published_hyperparameters(name, SPLIT)
+def published_kernel(name: str, split: int = SPLIT) -> tuple[mt.kernels.Kernel, float]:
+    """The Matérn-3/2 kernel and the noise variance published for a split."""
+    published = published_hyperparameters(name, split)
     kernel = mt.kernels.Matern32(lengthscale=published.lengthscale, variance=published.signal_variance)
     return kernel.requires_grad_(False), published.noise_variance
 
