@@ -97,9 +97,7 @@ def draw(record: Record) -> Figure:
                 ax.scatter([place + shift] * len(epochs), epochs, s=16, color=colors[solver], label=label)
         ax.axhline(most, color=style.GRAY, linewidth=0.8, linestyle=":")
         ax.set_xticks(range(len(sets)), sets)
-        ax.set(
-            yscale="log", title=f"{noise} noise; above the line: not reached", ylabel="epochs to the exact RMSE + 0.01"
-        )
+        ax.set(yscale="log", title=f"{noise} noise; above the line: not reached", ylabel="epochs to exact RMSE + 0.01")
     axes[0].legend(fontsize=7)
     return figure
 
