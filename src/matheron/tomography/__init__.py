@@ -8,6 +8,8 @@ from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.fan import FanBeam
 from matheron.tomography.filtered_back_projection import filtered_back_projection
 from matheron.tomography.fourier import Fourier
+from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.linearized_dip import LinearizedDIP
 from matheron.tomography.parallel import ParallelBeam
 from matheron.tomography.scan import Scan
 from matheron.tomography.total_variation import TotalVariation, total_variation
@@ -19,7 +21,9 @@ __all__ = [
     "Differences",
     "FanBeam",
     "Fourier",
+    "ImagePosterior",
     "LineIntegrals",
+    "LinearizedDIP",
     "ParallelBeam",
     "Reconstruction",
     "Scan",
