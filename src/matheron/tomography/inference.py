@@ -81,7 +81,11 @@ class ImageModel:
             "cg": "preconditioned conjugate gradients on measurements",
             "sgd": "stochastic gradient descent on weights",
         }[method]
-        solver = Cholesky() if method == "exact" else CG(preconditioner=RandomizedSVD(min(RANK, -(-rows // 4))))
+        solver = (
+            Cholesky()
+            if method == "exact"
+            else CG(tolerance=1e-4, preconditioner=RandomizedSVD(min(RANK, -(-rows // 4))))
+        )
         step: EStep = (descent or Descent()) if method == "sgd" else DualSolve(solver)
         curvature = GaussianCurvature(noise_precision, size=rows, dtype=features.dtype, device=features.device)
         batch = -(-rows // BATCHES) if method == "sgd" else None
