@@ -34,8 +34,8 @@ class LinearizedDIP(ImagePosterior):
     mean is the reconstruction ``g(ṽ)`` itself. ``prior`` is ``"g"``, ``A = a diag(φᵀTᵀTφ)``; ``"isotropic"``, ``aI``;
     or ``"blockwise"``, one ``a`` for each block of the network, that is for each of its submodules. They are learnt by
     MacKay's update, and the noise precision ``b = (m − γ) / ‖y − T h(w⋆)‖²`` with them unless ``noise``, the
-    variance, is given. A blockwise prior wants float64: in float32 the precision of a block that the scan hardly sees can
-    fall until the system is singular, which is an error.
+    variance, is given. A blockwise prior wants float64: in float32 the precision of a block that the scan hardly sees
+    can fall until the system is singular, which is an error.
 
     >>> import math, torch
     >>> from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
