@@ -4,23 +4,31 @@ from matheron.tomography.cgls import Reconstruction, cgls
 from matheron.tomography.cone import ConeBeam
 from matheron.tomography.counts import LineIntegrals, from_counts
 from matheron.tomography.differences import Differences
+from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.fan import FanBeam
 from matheron.tomography.filtered_back_projection import filtered_back_projection
 from matheron.tomography.fourier import Fourier
+from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.linearized_dip import LinearizedDIP
 from matheron.tomography.parallel import ParallelBeam
 from matheron.tomography.scan import Scan
 from matheron.tomography.total_variation import TotalVariation, total_variation
+from matheron.tomography.unet import UNet
 
 __all__ = [
     "ConeBeam",
+    "DeepImagePrior",
     "Differences",
     "FanBeam",
     "Fourier",
+    "ImagePosterior",
     "LineIntegrals",
+    "LinearizedDIP",
     "ParallelBeam",
     "Reconstruction",
     "Scan",
     "TotalVariation",
+    "UNet",
     "cgls",
     "filtered_back_projection",
     "from_counts",

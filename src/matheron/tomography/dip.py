@@ -1,0 +1,264 @@
+"""Reconstructions that are the output of a network fitted to one scan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from matheron.arguments import require_count, require_finite, require_float, require_positive, require_same
+from matheron.networks import TangentModel
+from matheron.operators.base import Operator
+from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.iteration import digest
+from matheron.tomography.cgls import cgls
+from matheron.tomography.differences import Differences
+from matheron.tomography.measurements import require_measurements
+from matheron.tomography.unet import UNet
+
+CLIP = 1.0
+"""Longest gradient that is followed, in the relative units of the objective."""
+
+
+class DeepImagePrior:
+    """``min_v ½ ‖T g(v) − y‖² / ‖y‖² + tv · ‖D g(v)‖₁ / (n u)``: the image ``g(v)`` is a network's output (§ 7.1.3).
+
+    ``T`` is ``A``, ``D`` the differences of neighbors, ``n`` the number of pixels and ``u`` their unit, the
+    root mean square of one step of least squares; the network's output is multiplied by it, so that neither ``tv`` nor
+    the steps depend on the units of the scan. The strength of :func:`total_variation` is ``tv ‖y‖² / (n u)``.
+
+    ``network`` maps ``(1, 1, *shape)`` to the same; without one it is ``UNet()``. Its input is ``input``, an image such
+    as a filtered back-projection, or noise. Images are square unless ``shape`` or ``input`` says otherwise. The network
+    is fitted in place. Pre-training is left to the caller: any weights the network comes with are where it starts.
+
+    >>> import math, torch
+    >>> from matheron.tomography import ParallelBeam
+    >>> g = torch.Generator().manual_seed(0)
+    >>> A = ParallelBeam(16, torch.arange(12) * math.pi / 12, 25).operator()
+    >>> truth = torch.zeros(16, 16)
+    >>> truth[4:10, 5:12] = 1.0
+    >>> dip = DeepImagePrior(A, network=UNet(channels=8, generator=g))
+    >>> dip = dip.fit(A @ truth.flatten(), steps=200, generator=g)
+    >>> dip.image.shape, bool((dip.image - truth).norm() < 0.3 * truth.norm())
+    (torch.Size([16, 16]), True)
+    """
+
+    def __init__(
+        self,
+        A: Operator,
+        network: nn.Module | None = None,
+        *,
+        tv: float = 1e-3,
+        input: Tensor | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        self.A, self.tv = A, float(require_positive("tv", tv, zero=True))
+        self.network = UNet().to(dtype=A.dtype, device=A.device) if network is None else network
+        self.shape = require_shape(A, shape, input, getattr(self.network, "dims", 2))
+        self.input = None if input is None else _require_input(input, A, self.shape)
+        _require_network(self.network, A)
+        self.unit = 1.0
+        """``u``, in which the network counts pixels."""
+        self.history: list[dict[str, float]] = []
+        """``loss``, ``fit`` and ``variation`` before every step, the last after all."""
+        self._image: Tensor | None = None
+
+    def fit(
+        self,
+        y: Float[Tensor, " m"],
+        *,
+        steps: int = 2000,
+        learning_rate: float = 3e-3,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+        checkpoint: Checkpoint | Path | str | None = None,
+    ) -> DeepImagePrior:
+        """``steps`` of Adam with gradients of at most unit length; the iterate of the smallest loss is kept.
+
+        With a ``checkpoint``, a network of the same weights and a ``generator`` of the same seed, an interrupted fit
+        goes on from where it was last written, to the same result.
+        """
+        require_count("steps", steps)
+        require_positive("learning_rate", learning_rate)
+        y = require_sinogram(y, self.A)
+        self.unit = float(cgls(self.A, y, iterations=1).image.square().mean().sqrt())
+        if not self.unit > 0.0:
+            raise ValueError("y says nothing of the image, as Aᵀy is zero; check that it belongs to this operator")
+        if self.input is None:
+            noise = torch.rand((1, 1, *self.shape), dtype=self.A.dtype, generator=generator)
+            self.input = (0.1 * noise).to(self.A.device)
+        self.network.eval()
+        self._require_output()
+        descent, place = _Descent(self.network, learning_rate), Checkpoint.of(checkpoint)
+        identity = self._identity(y, learning_rate) if place else {}
+        if place is not None:
+            descent.load(place, identity)
+        D = Differences(self.shape, dtype=self.A.dtype, device=self.A.device)
+        pixels, size = math.prod(self.shape), float(y.square().sum())
+        for step in tqdm(range(len(descent.history), steps + 1), disable=not progress, unit="step", desc="DIP"):
+            if place is not None and place.due:
+                descent.save(place, identity)
+            image = self.output(self.network, self.input).flatten()
+            fit = 0.5 * (self.A @ image - y).square().sum() / size
+            variation = (D @ image).abs().sum() / (pixels * self.unit)
+            descent.advance(fit, variation, self.tv, last=step == steps)
+        self.history = descent.finish()
+        with torch.no_grad():
+            self._image = self.output(self.network, self.input).reshape(self.shape)
+        if place is not None:
+            place.remove()
+        return self
+
+    @property
+    def image(self) -> Float[Tensor, "*shape"]:
+        """``g(ṽ)``, the reconstruction."""
+        if self._image is None:
+            raise RuntimeError("this deep image prior has not been fitted; call fit(y) first")
+        return self._image
+
+    def output(self, network: nn.Module, z: Float[Tensor, "1 1 *shape"]) -> Float[Tensor, "1 *shape"]:
+        """``g``: the network's output in the units of the image, one channel."""
+        return self.unit * network(z)[:, 0]
+
+    def tangent(self) -> TangentModel:
+        """``φ = ∂_v g(ṽ)`` by its products, at the fitted weights."""
+        _ = self.image
+        return TangentModel(self.network, forward=self.output)
+
+    def _identity(self, y: Tensor, learning_rate: float) -> dict[str, Any]:
+        assert self.input is not None
+        weights = torch.cat([p.detach().flatten() for p in self.network.parameters()])
+        return {
+            "pixels": math.prod(self.shape),
+            "tv": self.tv,
+            "learning rate": learning_rate,
+            "y": digest(y),
+            "input (draw it from the same seed)": digest(self.input),
+            "first weights (draw them from the same seed)": digest(weights),
+        }
+
+    def _require_output(self) -> None:
+        with torch.no_grad():
+            found = self.network(self.input)
+        if tuple(found.shape) != (1, 1, *self.shape):
+            raise ValueError(
+                f"network maps (1, 1, {', '.join(map(str, self.shape))}) to {tuple(found.shape)}; its output must be "
+                "one image of the size of its input, such as that of UNet"
+            )
+        if not bool(found.isfinite().all()):
+            raise ValueError("network gives NaN or infinite outputs before any step; draw its weights anew")
+
+
+class _Descent:
+    """Adam, with the best iterate so far, in a form that can be written and read."""
+
+    moments = ("exp_avg", "exp_avg_sq")
+
+    def __init__(self, network: nn.Module, learning_rate: float) -> None:
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.adam = torch.optim.Adam(self.parameters, lr=learning_rate)
+        self.best = [p.detach().clone() for p in self.parameters]
+        self.least = math.inf
+        self.history: list[tuple[float, float, float]] = []
+
+    def advance(self, fit: Tensor, variation: Tensor, tv: float, *, last: bool) -> None:
+        """Record where the network is, keep it if it is the best, and step on unless it is the last."""
+        loss = fit + tv * variation
+        value = float(loss.detach())
+        self.history.append((value, float(fit.detach()), float(variation.detach())))
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"the loss became {value} at step {len(self.history) - 1}; take a smaller learning_rate"
+            )
+        if value < self.least:
+            self.least = value
+            self.best = [p.detach().clone() for p in self.parameters]
+        if not last:
+            self.adam.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.parameters, CLIP)
+            self.adam.step()
+
+    @torch.no_grad()
+    def finish(self) -> list[dict[str, float]]:
+        """Put the best weights into the network."""
+        for parameter, best in zip(self.parameters, self.best, strict=True):
+            parameter.copy_(best)
+            parameter.grad = None
+        return [{"loss": loss, "fit": fit, "variation": variation} for loss, fit, variation in self.history]
+
+    def save(self, place: Checkpoint, identity: dict[str, Any]) -> None:
+        """Write what the next step needs."""
+        if not self.history:  # nothing has been done yet that would have to be done again
+            return
+        tensors = {"history": torch.tensor(self.history, dtype=torch.float64)}
+        for i, (parameter, best) in enumerate(zip(self.parameters, self.best, strict=True)):
+            tensors |= {f"{i}.now": parameter.detach().clone(), f"{i}.best": best}
+            tensors |= {f"{i}.{name}": self.adam.state[parameter][name] for name in (*self.moments, "step")}
+        place.save(tensors, {"identity": identity, "least": self.least})
+
+    @torch.no_grad()
+    def load(self, place: Checkpoint, identity: dict[str, Any]) -> None:
+        """Go on from what was written of the same problem, if anything was."""
+        found = place.load(identity)
+        if found is None:
+            return
+        tensors, header = found
+        self.least = header["least"]
+        self.history = [(loss, fit, variation) for loss, fit, variation in tensors["history"].tolist()]
+        for i, parameter in enumerate(self.parameters):
+            parameter.copy_(tensors[f"{i}.now"])
+            self.best[i].copy_(tensors[f"{i}.best"])
+            moments = {name: tensors[f"{i}.{name}"].to(parameter.device) for name in self.moments}
+            self.adam.state[parameter] = {"step": tensors[f"{i}.step"], **moments}
+
+
+def require_sinogram(y: Any, A: Operator) -> Float[Tensor, " m"]:
+    """``y`` if it is one finite sinogram of the operator's rows."""
+    columns = require_measurements(y, A)
+    if columns.shape[1] != 1:
+        raise ValueError(f"y has shape {tuple(y.shape)}; give one sinogram at a time, ({A.shape[0]},)")
+    return columns[:, 0]
+
+
+def require_shape(
+    A: Operator, shape: Sequence[int] | None, like: Tensor | None = None, dims: int = 2
+) -> tuple[int, ...]:
+    """The image's shape: as given, as that of an image, or else equal sides."""
+    pixels = A.shape[1]
+    if shape is None and like is not None:
+        shape = tuple(like.shape[-dims:])
+    if shape is None:
+        side = round(pixels ** (1.0 / dims))
+        if side**dims != pixels:
+            raise ValueError(f"the operator's {pixels} columns are no image of equal sides; give shape=")
+        shape = (side,) * dims
+    sizes = tuple(require_count("shape", size) for size in shape)
+    if math.prod(sizes) != pixels:
+        raise ValueError(f"shape {sizes} has {math.prod(sizes)} pixels but the operator {pixels} columns")
+    return sizes
+
+
+def _require_input(input: Tensor, A: Operator, shape: tuple[int, ...]) -> Float[Tensor, "1 1 *shape"]:
+    input = require_finite("input", require_float("input", input))
+    require_same("input", input, "the operator", A)
+    if input.numel() != math.prod(shape):
+        raise ValueError(f"input has shape {tuple(input.shape)}; give an image {shape}")
+    return input.detach().reshape(1, 1, *shape)
+
+
+def _require_network(network: nn.Module, A: Operator) -> None:
+    for name, parameter in network.named_parameters():
+        require_same(f"network's {name}", parameter, "the operator", A)
+    for name, module in network.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.modules.dropout._DropoutNd):
+            raise ValueError(
+                f"network's {name} is {type(module).__name__}, which does one thing while it is fitted and another "
+                "when it is linearized; take group norm, as UNet has"
+            )

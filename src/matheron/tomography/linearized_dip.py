@@ -1,0 +1,139 @@
+"""Error bars of a deep image prior: the posterior of its tangent model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from matheron.arguments import require_positive
+from matheron.linear import Descent, DiagonalPrior, Prior
+from matheron.networks import JacobianOperator, TangentModel
+from matheron.networks.priors import starting_prior
+from matheron.networks.report import LaplaceReport
+from matheron.operators.base import Operator
+from matheron.solvers.checkpoint import Checkpoint
+from matheron.solvers.iteration import draw_seed
+from matheron.tomography.dip import DeepImagePrior, require_sinogram
+from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.inference import ImageModel, infer
+
+PRIORS = ("g", "isotropic", "blockwise")
+
+DRAWS = 128
+"""Of the curvature's diagonal, for the scale of the g-prior."""
+
+
+class LinearizedDIP(ImagePosterior):
+    """``y = T h(w) + ε``, ``h(w) = g(ṽ) + φ (w − ṽ)``, ``w ~ N(0, A⁻¹)``: images ``N(g(ṽ), φ H⁻¹ φᵀ)`` (§ 7.2).
+
+    ``φ`` is the Jacobian of the fitted network and ``H = b φᵀTᵀTφ + A``; neither is stored where they are large. The
+    mean is the reconstruction ``g(ṽ)`` itself. ``prior`` is ``"g"``, ``A = a diag(φᵀTᵀTφ)``; ``"isotropic"``, ``aI``;
+    or ``"blockwise"``, one ``a`` for each block of the network, that is for each of its submodules. They are learnt by
+    MacKay's update, and the noise precision ``b = (m − γ) / ‖y − T h(w⋆)‖²`` with them unless ``noise``, the
+    variance, is given. A blockwise prior wants float64: in float32 the precision of a block that the scan hardly sees
+    can fall until the system is singular, which is an error.
+
+    >>> import math, torch
+    >>> from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
+    >>> g = torch.Generator().manual_seed(0)
+    >>> A = ParallelBeam(12, torch.arange(6) * math.pi / 6, 17).operator()
+    >>> truth = torch.zeros(12, 12)
+    >>> truth[3:8, 4:9] = 1.0
+    >>> y = A @ truth.flatten()
+    >>> y = y + 0.1 * torch.randn(len(y), generator=g)
+    >>> dip = DeepImagePrior(A, UNet(scales=2, channels=4, skip_channels=2, generator=g)).fit(y, steps=200, generator=g)
+    >>> post = LinearizedDIP(dip, prior="g").fit(y, generator=g)
+    >>> post.mean.shape, post.std.shape, post.sample(5).shape
+    (torch.Size([12, 12]), torch.Size([12, 12]), torch.Size([5, 12, 12]))
+    """
+
+    def __init__(self, dip: DeepImagePrior, prior: str = "g", *, noise: float | None = None) -> None:
+        if prior not in PRIORS:
+            raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
+        _ = dip.image
+        self.dip, self.prior_name = dip, prior
+        self.noise = None if noise is None else float(require_positive("noise", noise))
+        self.history: list[dict[str, Any]] = []
+        self.report: LaplaceReport | None = None
+        self.prior: Prior | None = None
+        """``N(0, A⁻¹)`` as it was learnt."""
+        self.mode: Tensor | None = None
+        """``w⋆``, the optimum of the tangent model."""
+        self.effective_dimension = 0.0
+
+    def fit(
+        self,
+        y: Float[Tensor, " m"],
+        *,
+        A: Operator | None = None,
+        em_steps: int = 8,
+        num_samples: int = 8,
+        final_samples: int = 64,
+        method: str = "auto",
+        descent: Descent | None = None,
+        scale_draws: int = DRAWS,
+        generator: torch.Generator | None = None,
+        progress: bool = False,
+        checkpoint: Checkpoint | Path | str | None = None,
+    ) -> LinearizedDIP:
+        """Learn prior and noise in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
+
+        ``A`` is the scan of ``y`` where it is not the one that the network was fitted to. ``em_steps=0`` keeps what the
+        prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements with a randomized
+        preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which.
+        """
+        A = self.dip.A if A is None else A
+        y = require_sinogram(y, A)
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        tangent, mean = self.dip.tangent(), self.dip.image
+        Phi = JacobianOperator(tangent, self.dip.input, rows=mean.numel())
+        # The weights of the tangent model explain all of the image but this.
+        offset = A @ (mean.flatten() - Phi @ tangent.weights)
+        misfit = (y - A @ mean.flatten()).square().mean()
+        noise = self.noise if self.noise is not None else float(misfit.clamp(min=1e-12 * y.square().mean()))
+        model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent)
+        share = float(offset.norm() / (A @ mean.flatten()).norm())
+        prior, floored = self._start(tangent, model, scale_draws, source)
+        found = infer(
+            model, prior, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
+            learn_noise=self.noise is None, floored=floored, offset_share=share,
+            generator=source, progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
+        self.prior, self.mode, self.history, self.report = found.prior, found.mode, found.history, found.report
+        self.effective_dimension = found.effective_dimension
+        self.adopt(mean, (Phi @ found.samples.mT).mT, found.noise_precision)
+        return self
+
+    def _start(
+        self, tangent: TangentModel, model: ImageModel, draws: int, generator: torch.Generator
+    ) -> tuple[DiagonalPrior, int]:
+        """A prior under which the network's own weights are of the usual size."""
+        usual = tangent.num_weights / float(tangent.weights.square().sum())
+        if self.prior_name == "blockwise":
+            groups = block_groups(tangent)
+            start = torch.full((int(groups.max()) + 1,), usual, dtype=torch.float64)
+            options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": tangent.dtype}
+            return DiagonalPrior(start, groups=groups, **options, device=tangent.device), 0
+        start_at = usual if self.prior_name == "isotropic" else None
+        return starting_prior(self.prior_name, tangent, model.data, start_at, draws, generator)
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._deviations is None else f"{len(self.deviations)} samples"
+        return f"LinearizedDIP({tuple(self.dip.shape)}, prior={self.prior_name!r}, {state})"
+
+
+def block_groups(tangent: TangentModel) -> Int[Tensor, " d"]:
+    """Which block, that is which submodule of the network, every weight belongs to, counted as they come.
+
+    >>> from matheron.tomography import UNet
+    >>> tangent = TangentModel(UNet(scales=2, channels=2, skip_channels=1, groups=None).eval())
+    >>> block_groups(tangent).bincount().tolist()  # In, Down_0, Skip_0, Up_0, Out
+    [20, 76, 3, 94, 3]
+    """
+    owners = [name.partition(".")[0] for name in tangent.names]
+    place = {name: index for index, name in enumerate(dict.fromkeys(owners))}
+    return torch.tensor([place[name] for name in owners], device=tangent.device)[tangent.groups]

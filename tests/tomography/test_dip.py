@@ -1,0 +1,151 @@
+"""The deep image prior: its objective, its units, its checkpoints."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from matheron.operators import Dense
+from matheron.solvers.checkpoint import Checkpoint
+from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
+
+
+def scan(size=(8, 6), angles=5):
+    return ParallelBeam(size, torch.arange(angles) * math.pi / angles, 11)
+
+
+def problem(seed=0, dtype=torch.float32):
+    A = scan().operator(dtype=dtype)
+    g = torch.Generator().manual_seed(seed)
+    truth = torch.zeros(8, 6, dtype=dtype)
+    truth[2:6, 1:4] = 1.0
+    y = A @ truth.flatten()
+    return A, y + 0.1 * torch.randn(len(y), dtype=dtype, generator=g), truth
+
+
+def net(dtype=torch.float32):
+    return UNet(scales=2, channels=4, skip_channels=2, groups=2, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+def fitted(A, y, steps=30, seed=1, **options):
+    prior = DeepImagePrior(A, net(A.dtype), shape=(8, 6), **options)
+    return prior.fit(y, steps=steps, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_loss_is_the_formula_at_the_image():
+    A, y, _ = problem(dtype=torch.float64)
+    dip = fitted(A, y, tv=0.01)
+    x = dip.image
+    fit = 0.5 * (A.dense() @ x.flatten() - y).square().sum() / y.square().sum()
+    variation = (x[1:] - x[:-1]).abs().sum() + (x[:, 1:] - x[:, :-1]).abs().sum()
+    loss = float(fit + 0.01 * variation / (48 * dip.unit))
+    assert loss == pytest.approx(min(record["loss"] for record in dip.history), rel=1e-10)
+    assert len(dip.history) == 31
+
+
+def test_units_of_the_scan_change_nothing():
+    """Images in another unit and lengths in another: the same picture."""
+    A, y, _ = problem(dtype=torch.float64)
+    dip = fitted(A, y)
+    other = fitted(Dense(0.01 * A.dense()), 0.01 * 300.0 * y)
+    assert torch.allclose(other.image, 300.0 * dip.image, rtol=1e-6)
+
+
+def test_fitting_helps():
+    A, y, truth = problem()
+    dip = fitted(A, y, steps=150)
+    assert dip.history[-1]["loss"] < 0.1 * dip.history[0]["loss"]
+    assert float((dip.image - truth).norm()) < 0.6 * float(truth.norm())
+
+
+def test_variation_falls_as_tv_grows():
+    A, y, _ = problem()
+    found = [fitted(A, y, steps=80, tv=tv).history[-1]["variation"] for tv in (0.0, 0.1)]
+    assert found[1] < found[0]
+
+
+def test_an_image_can_be_the_input():
+    A, y, _ = problem()
+    z = torch.rand(8, 6)
+    dip = DeepImagePrior(A, net(), input=z).fit(y, steps=2)
+    assert dip.shape == (8, 6)
+    assert torch.equal(dip.input, z[None, None])
+
+
+def test_an_interrupted_fit_goes_on_to_the_same_image(tmp_path):
+    A, y, _ = problem()
+    whole = fitted(A, y, steps=20)
+    path = tmp_path / "dip.checkpoint"
+    interrupted = DeepImagePrior(A, Interrupted(net(), calls=13), shape=(8, 6))
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit(
+            y, steps=20, generator=torch.Generator().manual_seed(1), checkpoint=Checkpoint(path, seconds=0.0)
+        )
+    calls = Interrupted(net(), calls=1000)
+    resumed = DeepImagePrior(A, calls, shape=(8, 6)).fit(
+        y, steps=20, generator=torch.Generator().manual_seed(1), checkpoint=Checkpoint(path, seconds=0.0)
+    )
+    assert torch.equal(resumed.image, whole.image)
+    assert resumed.history == whole.history
+    assert 1000 - calls.calls <= 12  # ten steps and the last loss are left, and the output is looked at twice
+    assert not path.exists()
+
+
+def test_a_checkpoint_of_another_scan_is_refused(tmp_path):
+    A, y, _ = problem()
+    path = tmp_path / "dip.checkpoint"
+    interrupted = DeepImagePrior(A, Interrupted(net(), calls=5), shape=(8, 6))
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit(y, steps=20, generator=torch.Generator(), checkpoint=Checkpoint(path, seconds=0.0))
+    with pytest.raises(ValueError, match="another solve: its y"):
+        DeepImagePrior(A, net(), shape=(8, 6)).fit(y + 1.0, generator=torch.Generator(), checkpoint=path)
+
+
+class Interrupted(nn.Module):
+    """A network that fails after some calls."""
+
+    def __init__(self, inner, calls):
+        super().__init__()
+        self.inner, self.calls = inner, calls
+
+    def forward(self, z):
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyboardInterrupt
+        return self.inner(z)
+
+
+class Cropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(1, 1, 3)
+
+    def forward(self, z):
+        return self.layer(z)
+
+
+def test_what_does_not_fit_is_refused_by_name(unchecked):
+    A, y, _ = problem()
+    with pytest.raises(ValueError, match="y has shape"):
+        fitted(A, y[:-1])
+    with pytest.raises(ValueError, match="one sinogram"):
+        fitted(A, y[:, None].repeat(1, 2))
+    bad = y.clone()
+    bad[3] = math.nan
+    with pytest.raises(ValueError, match="y has 1 NaN"):
+        fitted(A, bad)
+    with pytest.raises(ValueError, match="give shape="):
+        DeepImagePrior(A, net())
+    with pytest.raises(ValueError, match="49 pixels"):
+        DeepImagePrior(A, net(), shape=(7, 7))
+    with pytest.raises(ValueError, match="network maps"):
+        DeepImagePrior(A, Cropping(), shape=(8, 6)).fit(y)
+    with pytest.raises(ValueError, match="BatchNorm2d"):
+        DeepImagePrior(A, nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), shape=(8, 6))
+    with pytest.raises(TypeError, match="network's"):
+        DeepImagePrior(A, net(torch.float64), shape=(8, 6))
+    with pytest.raises(ValueError, match="y says nothing"):
+        fitted(A, torch.zeros_like(y))
+    with pytest.raises(RuntimeError, match="call fit"):
+        _ = DeepImagePrior(A, net(), shape=(8, 6)).image

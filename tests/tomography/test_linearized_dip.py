@@ -1,0 +1,175 @@
+"""Error bars of a deep image prior against dense algebra."""
+
+import math
+
+import pytest
+import torch
+
+from matheron.linear import Descent, DiagonalPrior
+from matheron.operators import Dense
+from matheron.solvers import ConvergenceWarning
+from matheron.tomography import DeepImagePrior, ImagePosterior, LinearizedDIP, UNet
+from matheron.tomography.inference import ImageModel, infer
+from tests.tomography.test_dip import problem
+
+
+@pytest.fixture(scope="module")
+def dip():
+    A, y, _ = problem(dtype=torch.float64)
+    g = torch.Generator().manual_seed(3)
+    net = UNet(scales=2, channels=2, skip_channels=2, groups=2, generator=g).double()
+    return DeepImagePrior(A, net, shape=(8, 6)).fit(y, steps=100, generator=g), y
+
+
+def jacobian(dip):
+    """``φ`` by reverse mode of PyTorch, pixel by pixel."""
+    names, values = zip(*dip.network.named_parameters(), strict=True)
+
+    def image(*weights):
+        return (
+            dip.unit
+            * torch.func.functional_call(dip.network, dict(zip(names, weights, strict=True)), (dip.input,)).flatten()
+        )
+
+    parts = torch.autograd.functional.jacobian(image, tuple(v.detach() for v in values))
+    return torch.cat([part.flatten(1) for part in parts], 1), torch.cat([v.detach().flatten() for v in values])
+
+
+def dense(dip, y, post):
+    """``K_{x|y} = K − K Tᵀ (T K Tᵀ + b⁻¹ I)⁻¹ T K`` and ``w⋆``, at the precisions that were learnt."""
+    phi, v = jacobian(dip)
+    inverse = post.prior.covariance(torch.eye(len(v), dtype=v.dtype))
+    T, K = dip.A.dense(), phi @ inverse @ phi.T
+    G = T @ K @ T.T + torch.eye(len(y), dtype=y.dtype) / post.noise_precision
+    mode = inverse @ phi.T @ T.T @ torch.linalg.solve(G, y + T @ (phi @ v - dip.image.flatten()))
+    return K - K @ T.T @ torch.linalg.solve(G, T @ K), mode, T @ phi
+
+
+@pytest.mark.parametrize("prior", ["g", "isotropic", "blockwise"])
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_samples_have_the_covariance_of_dense_algebra(dip, prior):
+    dip, y = dip
+    g = torch.Generator().manual_seed(0)
+    post = LinearizedDIP(dip, prior).fit(y, em_steps=4, num_samples=64, final_samples=4000, method="exact", generator=g)
+    K, mode, _ = dense(dip, y, post)
+    found = post.deviations.T @ post.deviations / len(post.deviations)
+    error = ((K.diagonal()[:, None] * K.diagonal() + K.square()) / 4000).sqrt()
+    assert float((found - K).abs().div(error).max()) < 6.0
+    assert torch.allclose(post.std.flatten(), K.diagonal().sqrt(), rtol=0.1)
+    assert torch.allclose(post.mode, mode, atol=1e-3 * float(mode.abs().max()))
+    assert torch.equal(post.mean, dip.image)
+    assert len(post.prior.values) == (5 if prior == "blockwise" else 1)
+
+
+def test_conjugate_gradients_find_the_same_posterior(dip):
+    """At a given prior and noise."""
+    dip, y = dip
+    g = torch.Generator().manual_seed(0)
+    post = LinearizedDIP(dip, "isotropic", noise=0.05).fit(y, em_steps=0, final_samples=300, method="cg", generator=g)
+    K, mode, _ = dense(dip, y, post)
+    assert torch.allclose(post.std.flatten(), K.diagonal().sqrt(), rtol=0.25)
+    assert torch.allclose(post.mode, mode, atol=1e-2 * float(mode.abs().max()))
+    assert post.report.converged
+
+
+def test_descent_finds_the_same_posterior(dip, monkeypatch):
+    """On the features as a matrix, where passes cost nothing, and in few batches, as there are few measurements."""
+    monkeypatch.setattr("matheron.tomography.inference.BATCHES", 2)
+    dip, y = dip
+    g = torch.Generator().manual_seed(0)
+    phi, _ = jacobian(dip)
+    Phi = dip.A.dense() @ phi
+    model = ImageModel.of(Dense(Phi), y, 20.0, "sgd", Descent(epochs=300.0))
+    a = 0.4 * float(torch.linalg.matrix_norm(Phi, 2)) ** 2  # a condition number of 51
+    prior = DiagonalPrior(a, num_weights=Phi.shape[1], dtype=torch.float64)
+    found = infer(
+        model, prior, em_steps=0, num_samples=1, final_samples=300, learn_noise=False, floored=0, offset_share=0.0,
+        generator=g, progress=False, checkpoint=None,
+    )  # fmt: skip
+    H = 20.0 * Phi.T @ Phi + a * torch.eye(Phi.shape[1], dtype=torch.float64)
+    std = (phi @ torch.linalg.solve(H, phi.T)).diagonal().sqrt()
+    assert torch.allclose((phi @ found.samples.T).square().mean(1).sqrt(), std, rtol=0.25)
+    assert found.report.converged
+
+
+def test_the_noise_is_at_its_fixed_point(dip):
+    """``b = (m − γ) / ‖y − T h(w⋆)‖²`` and ``a = γ / w⋆ᵀ A w⋆ · a`` where EM has converged, by dense algebra."""
+    dip, y = dip
+    g = torch.Generator().manual_seed(0)
+    post = LinearizedDIP(dip, "isotropic")
+    post.fit(y, em_steps=60, num_samples=400, final_samples=2, method="exact", generator=g)
+    assert post.report.em_converged
+    _, mode, Phi = dense(dip, y, post)
+    a, b = float(post.prior.values), post.noise_precision
+    M = b * Phi.T @ Phi
+    gamma = float(torch.linalg.solve(M + a * torch.eye(len(M), dtype=M.dtype), M).trace())
+    v = dip.tangent().weights
+    residual = y - dip.A @ dip.image.flatten() - Phi @ (mode - v)
+    assert b == pytest.approx((len(y) - gamma) / float(residual.square().sum()), rel=0.15)
+    assert a == pytest.approx(gamma / float(mode.square().sum()), rel=0.15)
+
+
+def test_a_given_noise_stays(dip):
+    dip, y = dip
+    g = torch.Generator().manual_seed(0)
+    with pytest.warns(ConvergenceWarning):
+        post = LinearizedDIP(dip, noise=0.25).fit(y, em_steps=1, num_samples=2, final_samples=2, generator=g)
+    assert post.noise_precision == pytest.approx(4.0)
+
+
+def gaussian(samples=3000, shape=(5, 4)):
+    g = torch.Generator().manual_seed(0)
+    n = math.prod(shape)
+    root = torch.eye(n, dtype=torch.float64) + torch.randn(n, n, dtype=torch.float64, generator=g) / (2 * n**0.5)
+    found = ImagePosterior()
+    deviations = torch.randn(samples, n, dtype=torch.float64, generator=g) @ root.T
+    found.adopt(torch.randn(shape, dtype=torch.float64, generator=g), deviations, 1.0)
+    return found, torch.randn(shape, dtype=torch.float64, generator=g)
+
+
+@pytest.mark.parametrize("patch", [1, 2, 3, 9])
+@pytest.mark.parametrize("shrinkage", [0.5, 0.0, 1.0])
+def test_patches_are_scored_by_their_density(patch, shrinkage):
+    post, image = gaussian()
+    K = post.deviations.T @ post.deviations / len(post.deviations)
+    K = (1 - shrinkage) * K + shrinkage * K.diagonal().diag()
+    pixels, total = torch.arange(20).reshape(5, 4), 0.0
+    for row in range(0, 5, patch):
+        for column in range(0, 4, patch):
+            at = pixels[row : row + patch, column : column + patch].flatten()
+            normal = torch.distributions.MultivariateNormal(post.mean.flatten()[at], K[at][:, at])
+            total += float(normal.log_prob(image.flatten()[at]))
+    assert post.log_prob(image, patch, shrinkage=shrinkage) == pytest.approx(total / 20, rel=1e-3)
+
+
+def test_coverage_counts_pixels():
+    post, _ = gaussian()
+    for level in (0.5, 0.9):
+        shares = [post.coverage(image, level) for image in post.sample(300)]
+        assert sum(shares) / 300 == pytest.approx(level, abs=0.03)
+
+
+def test_what_is_refused_by_name(dip, unchecked):
+    dip, y = dip
+    with pytest.raises(ValueError, match="g, isotropic, blockwise, got 'tv'"):
+        LinearizedDIP(dip, "tv")
+    with pytest.raises(RuntimeError, match="call fit"):
+        LinearizedDIP(DeepImagePrior(dip.A, dip.network, shape=(8, 6)))
+    post = LinearizedDIP(dip)
+    with pytest.raises(RuntimeError, match="call fit"):
+        _ = post.std
+    with pytest.raises(ValueError, match="y has shape"):
+        post.fit(y[:-2])
+    with pytest.raises(ValueError, match="method must be one of"):
+        post.fit(y, method="best")
+    scored, image = gaussian(10)
+    with pytest.raises(ValueError, match="image has shape"):
+        scored.log_prob(image[:2])
+    with pytest.raises(ValueError, match="num is 11 but 10"):
+        scored.sample(11)
+
+
+def test_a_matrix_that_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr("matheron.tomography.inference.free_memory", lambda device: 100.0)
+    with pytest.raises(MemoryError, match="use method='cg'"):
+        ImageModel.of(Dense(torch.ones(4, 4)), torch.ones(4), 1.0, "exact")
