@@ -36,6 +36,7 @@ from experiments.claims import Claim, at_most
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.lenet import NAMES, SMALL, TINY, mnist, num_weights, restored, trained_lenet
 from experiments.peer import GIB, Peer
+from matheron.evaluation import log_likelihood
 
 OURS, KFAC, LAST = "matheron, 64 samples", "laplace-torch, KFAC", "laplace-torch, last layer"
 MAP = "network alone"
@@ -151,14 +152,9 @@ def work(method: str, filters: list[int], state: str, **sizes: Any) -> Callable[
         began = time.perf_counter()
         functions = torch.cat([posterior.functions(x) for x in parts], dim=1)
         found["functions"] = time.perf_counter() - began
-        return found | {"nll": nll(p, y_test), "joint_nll": joint_nll(functions, y_test, config)}
+        return found | {"nll": -log_likelihood(p, y_test), "joint_nll": joint_nll(functions, y_test, config)}
 
     return run
-
-
-def nll(p: Tensor, y: Tensor) -> float:
-    """Of class probabilities."""
-    return float(-p[torch.arange(len(y)), y].double().clamp(min=1e-12).log().mean())
 
 
 def joint_nll(functions: Tensor, y: Tensor, config: Config) -> float:
@@ -179,7 +175,7 @@ def run(config: Config, progress: Progress) -> Report:
     table: list[Record] = [
         {
             "method": MAP,
-            "nll": nll(outputs.softmax(1), y_test),
+            "nll": -log_likelihood(outputs.softmax(1), y_test),
             "joint_nll": joint_nll(outputs[None], y_test, config),
             "error": float((outputs.argmax(1) != y_test).double().mean()),
             "training": network.seconds,

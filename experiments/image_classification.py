@@ -119,13 +119,13 @@ def run(config: Config, progress: Progress) -> Report:
     for name, functions in progress(methods.items(), "scores"):
         x = (pixels - mean) / deviation
         p, logs = scored(name, functions, x, y)
+        bins = reliability(p, y)
         table.append(
             {"method": name, "log_likelihood": log_likelihood(p, y), "error": wrong(p, y), "calibration_error":
-             reliability(p, y).error, "seconds": seconds[name], "gradients_per_image": gradients.get(name)}
+             bins.error, "seconds": seconds[name], "gradients_per_image": gradients.get(name)}
             | {f"joint_{k}": dyadic(logs, k, config) for k in KAPPAS}
         )  # fmt: skip
-        found_bins = reliability(p, y)
-        curves["reliability"][name] = {"confidence": found_bins.confidence, "accuracy": found_bins.accuracy}
+        curves["reliability"][name] = {"confidence": bins.confidence, "accuracy": bins.accuracy}
         noisy = [(corrupted(pixels, level, config.seed) - mean) / deviation for level in NOISE]
         curves["corruption"][name] = [log_likelihood(scored(name, functions, x, y)[0], y) for x in noisy]
     curves["em"] = em_traces(model, data, config, progress)

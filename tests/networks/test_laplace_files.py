@@ -83,7 +83,7 @@ def test_an_interrupted_fit_goes_on(tmp_path: Path, method: str, monkeypatch: py
     whole = fit(None)
     # Cut off in the last stage, after the prior has been learnt.
     with monkeypatch.context() as patch:
-        patch.setattr("matheron.networks.laplace.draw_regularizers", _interrupt)
+        patch.setattr("matheron.linear.fitting.draw_regularizers", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             fit(path)
     assert path.exists()

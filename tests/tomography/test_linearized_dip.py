@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from matheron.linear import Descent, DiagonalPrior
+from matheron.linear import Descent, DiagonalPrior, fit_posterior
 from matheron.operators import Dense
 from matheron.solvers import ConvergenceWarning
 from matheron.tomography import DeepImagePrior, ImagePosterior, LinearizedDIP, UNet
-from matheron.tomography.inference import ImageModel, infer
+from matheron.tomography.inference import ImageModel
 from tests.tomography.test_dip import problem
 
 
@@ -82,14 +82,13 @@ def test_descent_finds_the_same_posterior(dip, monkeypatch):
     model = ImageModel.of(Dense(Phi), y, 20.0, "sgd", Descent(epochs=300.0))
     a = 0.4 * float(torch.linalg.matrix_norm(Phi, 2)) ** 2  # a condition number of 51
     prior = DiagonalPrior(a, num_weights=Phi.shape[1], dtype=torch.float64)
-    found = infer(
-        model, prior, em_steps=0, num_samples=1, final_samples=300, learn_noise=False, floored=0, offset_share=0.0,
-        generator=g, progress=False, checkpoint=None,
-    )  # fmt: skip
+    found = fit_posterior(
+        model.data, prior, model.step, em_steps=0, num_samples=1, final_samples=300, mode=True, generator=g
+    )
     H = 20.0 * Phi.T @ Phi + a * torch.eye(Phi.shape[1], dtype=torch.float64)
     std = (phi @ torch.linalg.solve(H, phi.T)).diagonal().sqrt()
-    assert torch.allclose((phi @ found.samples.T).square().mean(1).sqrt(), std, rtol=0.25)
-    assert found.report.converged
+    assert torch.allclose((phi @ found.final.samples.T).square().mean(1).sqrt(), std, rtol=0.25)
+    assert found.final.converged
 
 
 def test_the_noise_is_at_its_fixed_point(dip):

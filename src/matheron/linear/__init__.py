@@ -13,6 +13,7 @@ from matheron.linear.dense import DenseSolve, solve_dense
 from matheron.linear.design import Design, greedy_design, information_gain, squared_error
 from matheron.linear.dual import DualSolve, RowKernel, solve_dual
 from matheron.linear.evidence import Evidence, log_determinant, log_evidence
+from matheron.linear.fitting import Fit, fit_posterior
 from matheron.linear.gprior import GPriorScale, g_prior_scale
 from matheron.linear.mackay import (
     EffectiveDimension,
@@ -43,6 +44,7 @@ __all__ = [
     "EStep",
     "EffectiveDimension",
     "Evidence",
+    "Fit",
     "GPriorScale",
     "GaussianCurvature",
     "Learned",
@@ -58,6 +60,7 @@ __all__ = [
     "draw_regularizers",
     "effective_dimension",
     "exact",
+    "fit_posterior",
     "g_prior_scale",
     "greedy_design",
     "information_gain",

@@ -98,6 +98,10 @@ class Data(ABC):
         """The same observations with ``B = bI``."""
         raise ValueError(f"{type(self).__name__} has no single noise precision to learn; leave learn_noise out")
 
+    def without_mode(self) -> Data:
+        """The same observations for samples alone, without what only a mode needs."""
+        return self
+
     def following(self, mode: Float[Tensor, " d"]) -> Data:
         """The same observations with ``B`` at the predictions of ``mode``; themselves where ``B`` stays."""
         return self

@@ -13,8 +13,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from matheron.arguments import require_count
-from matheron.linear import Data, Descent, DiagonalPrior, Evidence, Prior, draw_regularizers, learn_prior, log_evidence
+from matheron.linear import Data, Descent, DiagonalPrior, Evidence, Prior, fit_posterior, log_evidence
+from matheron.linear.fitting import require_numbers
 from matheron.networks import files
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import AtWeights, choose, kept
@@ -118,52 +118,26 @@ class LinearizedLaplace:
         other methods; ``"auto"`` is exact where a side of the Jacobian is small, else descent, and the report says so.
         With a ``checkpoint``, and a ``generator`` of the same seed, an interrupted fit goes on from its last EM step.
         """
-        require_count("em_steps", em_steps, least=0)
-        require_count("num_samples", num_samples)
-        require_count("final_samples", final_samples)
+        require_numbers(em_steps, num_samples, final_samples)
         source = torch.Generator().manual_seed(draw_seed(generator))
-        loading = Loading.of(loader, batch_size)
-        data = self._data(loading)
+        data = self._data(Loading.of(loader, batch_size))
         choice = choose(method, data, descent)
         held: Data = kept(data, choice)
-        prior: Prior
         prior, floored = starting_prior(self.prior_name, self.tangent, held, self._start, scale_draws, source)
-        step = choice.step if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights)
-        epochs, seconds, em_converged = 0.0, 0.0, None
-        self.history = []
         offset_share = data.offset_share()
-        if em_steps:
-            if offset_share > MUCH and self.evidence == "tangent":
-                warn_of_offset(offset_share)
-            learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
-            learned = learn_prior(
-                held, prior, em_steps=em_steps, num_samples=num_samples, settings=step,
-                learn_noise=learns_noise, generator=source, progress=progress, checkpoint=checkpoint,
-                keep_checkpoint=True,
-            )  # fmt: skip
-            prior, held, self.mode, self.history = learned.prior, learned.data, learned.samples.mode, learned.history
-            epochs, seconds, em_converged = learned.epochs, learned.seconds, learned.converged
-            if learns_noise:
-                assert isinstance(self.likelihood, Gaussian)
-                self.likelihood = replace(self.likelihood, noise=1.0 / held.noise_precision)
-        final = held.without_mode() if isinstance(held, NetworkData) else held
-        regularizers = draw_regularizers(final, final_samples, source, keep_noise=choice.step.keep_noise)
-        found = choice.step.posterior(final, prior, regularizers, mode=False, generator=source, progress=progress)
-        dimension = min(float(found.measured.fits.mean()), float(min(data.num_rows, data.num_weights)))
-        self.adopt(prior, found.samples, self.mode, dimension)
-        place = Checkpoint.of(checkpoint)
-        if place is not None:
-            place.remove()
-        self.report = LaplaceReport(
-            method=choice.reason,
-            converged=found.converged,
-            residual=float(found.residual.max()),
-            epochs=epochs + regularizers.epochs + found.epochs,
-            seconds=seconds + found.seconds,
-            em_converged=em_converged,
-            floored=floored,
-            offset_share=offset_share,
-        )
+        if em_steps and offset_share > MUCH and self.evidence == "tangent":
+            warn_of_offset(offset_share)
+        learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
+        found = fit_posterior(
+            held, prior, choice.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
+            learning=None if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights),
+            learn_noise=learns_noise, generator=source, progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
+        if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
+            self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)
+        self.history = found.history
+        self.adopt(found.prior, found.final.samples, found.mode if em_steps else self.mode, found.effective_dimension)
+        self.report = LaplaceReport.of(found, method=choice.reason, floored=floored, offset_share=offset_share)
         return self
 
     def adopt(self, prior: Prior, samples: Float[Tensor, "s d"], mode: Tensor | None, dimension: float) -> None:

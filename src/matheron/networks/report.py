@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
+from matheron.linear import Fit
+
 MUCH = 1.0
 """An offset larger than the outputs is more than what remains to be explained."""
 
@@ -23,6 +25,20 @@ class LaplaceReport:
     """Entries of the g-prior's scale that were raised, as the data say next to nothing of them."""
     offset_share: float
     """``‖g − Jṽ‖ / ‖g‖`` on the first batch: how far the tangent model without weights is from zero."""
+
+    @classmethod
+    def of(cls, fit: Fit, *, method: str, floored: int, offset_share: float) -> LaplaceReport:
+        """Of a fit, with what it does not know itself."""
+        return cls(
+            method=method,
+            converged=fit.final.converged,
+            residual=float(fit.final.residual.max()),
+            epochs=fit.epochs,
+            seconds=fit.seconds,
+            em_converged=fit.em_converged,
+            floored=floored,
+            offset_share=offset_share,
+        )
 
 
 def warn_of_offset(share: float) -> None:

@@ -1,32 +1,23 @@
-"""The posterior of a linear image model: how a scan's equations are solved, and what comes out."""
+"""How the equations of a scan are solved for the weights of a linear image model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_count
 from matheron.linear import (
     Descent,
     DualSolve,
     EStep,
     GaussianCurvature,
-    Prior,
     StoredData,
-    draw_regularizers,
-    learn_prior,
 )
 from matheron.networks.inference import KEEP, SMALL
-from matheron.networks.report import LaplaceReport
 from matheron.operators import Dense, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky, RandomizedSVD
-from matheron.solvers.checkpoint import Checkpoint
 
 METHODS = ("auto", "exact", "cg", "sgd")
 
@@ -91,65 +82,3 @@ class ImageModel:
         batch = -(-rows // BATCHES) if method == "sgd" else None
         data = StoredData(features, curvature, targets, batch)
         return cls(data, step, f"{weights} weights and {rows} measurements: {reason}")
-
-
-@dataclass(frozen=True, eq=False)
-class ImageFit:
-    """What was learnt: prior, noise, samples of the weights around the mode ``(s, d)``, the mode, and how."""
-
-    prior: Prior
-    noise_precision: float
-    samples: Float[Tensor, "s d"]
-    mode: Float[Tensor, " d"] | None
-    effective_dimension: float
-    history: list[dict[str, Any]]
-    report: LaplaceReport
-
-
-@torch.no_grad()
-def infer(
-    model: ImageModel,
-    prior: Prior,
-    *,
-    em_steps: int,
-    num_samples: int,
-    final_samples: int,
-    learn_noise: bool,
-    floored: int,
-    offset_share: float,
-    generator: torch.Generator,
-    progress: bool,
-    checkpoint: Checkpoint | Path | str | None,
-) -> ImageFit:
-    """Learn prior and noise in ``em_steps``, then draw ``final_samples`` (thesis, sections 7.3.5 and 7.3.7)."""
-    require_count("em_steps", em_steps, least=0)
-    require_count("num_samples", num_samples)
-    require_count("final_samples", final_samples)
-    data: Any = model.data
-    history, epochs, seconds, em_converged = [], 0.0, 0.0, None
-    if em_steps:
-        learned = learn_prior(
-            data, prior, em_steps=em_steps, num_samples=num_samples, settings=model.step, learn_noise=learn_noise,
-            generator=generator, progress=progress, checkpoint=checkpoint, keep_checkpoint=True,
-        )  # fmt: skip
-        prior, data, history = learned.prior, learned.data, learned.history
-        epochs, seconds, em_converged = learned.epochs, learned.seconds, learned.converged
-    drawn = draw_regularizers(data, final_samples, generator, mode=True, keep_noise=model.step.keep_noise)
-    found = model.step.posterior(data, prior, drawn, mode=True, generator=generator, progress=progress)
-    place = Checkpoint.of(checkpoint)
-    if place is not None:
-        place.remove()
-    report = LaplaceReport(
-        method=model.reason,
-        converged=found.converged,
-        residual=float(found.residual.max()),
-        epochs=epochs + drawn.epochs + found.epochs,
-        seconds=seconds + found.seconds,
-        em_converged=em_converged,
-        floored=floored,
-        offset_share=offset_share,
-    )
-    dimension = min(float(found.measured.fits.mean()), float(min(data.num_rows, data.num_weights)))
-    return ImageFit(
-        prior, data.noise_precision, found.samples, found.mode, dimension, history, report,
-    )  # fmt: skip

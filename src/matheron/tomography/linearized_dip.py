@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from matheron.arguments import require_positive
-from matheron.linear import Descent, DiagonalPrior, Prior
+from matheron.linear import Descent, DiagonalPrior, Prior, fit_posterior
+from matheron.linear.fitting import require_numbers
 from matheron.networks import JacobianOperator, TangentModel
 from matheron.networks.priors import starting_prior
 from matheron.networks.report import LaplaceReport
@@ -19,7 +20,7 @@ from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 from matheron.tomography.dip import DeepImagePrior, require_sinogram
 from matheron.tomography.image_posterior import ImagePosterior
-from matheron.tomography.inference import ImageModel, infer
+from matheron.tomography.inference import ImageModel
 
 PRIORS = ("g", "isotropic", "blockwise")
 
@@ -86,6 +87,7 @@ class LinearizedDIP(ImagePosterior):
         prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements with a randomized
         preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which.
         """
+        require_numbers(em_steps, num_samples, final_samples)
         A = self.dip.A if A is None else A
         y = require_sinogram(y, A)
         source = torch.Generator().manual_seed(draw_seed(generator))
@@ -98,14 +100,14 @@ class LinearizedDIP(ImagePosterior):
         model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent)
         share = float(offset.norm() / (A @ mean.flatten()).norm())
         prior, floored = self._start(tangent, model, scale_draws, source)
-        found = infer(
-            model, prior, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
-            learn_noise=self.noise is None, floored=floored, offset_share=share,
-            generator=source, progress=progress, checkpoint=checkpoint,
+        found = fit_posterior(
+            model.data, prior, model.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
+            learn_noise=self.noise is None, mode=True, generator=source, progress=progress, checkpoint=checkpoint,
         )  # fmt: skip
-        self.prior, self.mode, self.history, self.report = found.prior, found.mode, found.history, found.report
+        self.prior, self.mode, self.history = found.prior, found.mode, found.history
+        self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share)
         self.effective_dimension = found.effective_dimension
-        self.adopt(mean, (Phi @ found.samples.mT).mT, found.noise_precision)
+        self.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
         return self
 
     def _start(

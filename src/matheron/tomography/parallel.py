@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,9 +51,9 @@ class PlanarScan(Scan):
         k = torch.arange(self.detectors, dtype=torch.float64)
         return (k - (self.detectors - 1) / 2) * self.detector_spacing + self.detector_offset
 
+    @abstractmethod
     def rays(self) -> Iterator[tuple[Float64[Tensor, "detectors 2"], Float64[Tensor, "detectors 2"]]]:
         """Points ``(x, y)`` and directions of unit length, angle by angle."""
-        raise NotImplementedError
 
     def operator(self, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Sparse:
         """``A`` by Joseph's method, built once and kept in compressed rows together with its transpose."""
