@@ -27,6 +27,7 @@ from experiments.training import Images
 from matheron.evaluation import log_likelihood
 
 NO_DECAY = "no decay"
+MOMENTUM = 0.9
 PRIORS = {"g": "learnt, g-prior", "layerwise": "learnt, layerwise"}
 
 
@@ -44,7 +45,6 @@ class Config:
     step: float = 0.05
     decays: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1)
     em_samples: int = 4
-    em_epochs: float = 15.0
     seeds: tuple[int, ...] = (0, 1, 2)
 
 
@@ -84,13 +84,12 @@ def trained(config: Config, how: float | str, seed: int, parts: Parts) -> tuple[
         torch.manual_seed(seed)
         model = lenet(config.filters)
     decay = how if isinstance(how, float) else 0.0
-    optimizer = torch.optim.SGD(model.parameters(), config.step, momentum=0.9, weight_decay=decay)
+    optimizer = torch.optim.SGD(model.parameters(), config.step, momentum=MOMENTUM, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.epochs)
     online = None
     if isinstance(how, str):
         online = mt.networks.OnlineLaplace(
-            model, "classification", how, num_samples=config.em_samples, method="sgd",
-            descent=mt.linear.Descent(epochs=config.em_epochs), generator=torch.Generator().manual_seed(seed),
+            model, "classification", how, num_samples=config.em_samples, generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
     order = torch.Generator().manual_seed(seed)
     began, updating = time.perf_counter(), 0.0
@@ -99,9 +98,10 @@ def trained(config: Config, how: float | str, seed: int, parts: Parts) -> tuple[
         model.train()
         for rows in torch.randperm(len(X), generator=order).split(config.batch):
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(X[rows]), y[rows])
-            (loss if online is None else loss + online.penalty()).backward()
+            nn.functional.cross_entropy(model(X[rows]), y[rows]).backward()
             optimizer.step()
+            if online is not None:
+                online.shrink(schedule.get_last_lr()[0] / (1.0 - MOMENTUM))
         schedule.step()
         if epoch % config.every == 0 or epoch == config.epochs:
             if online is not None and epoch < config.epochs:
@@ -187,7 +187,7 @@ EXPERIMENT = Experiment(
     title="A prior learnt while a network with batch norm trains",
     reproduces=("no figure of the thesis: section 3.3.4 (online Laplace) and section 8.2 (future work), measured",),
     budgets={
-        "quick": replace(FULL, filters=TINY, images=500, test_images=2_000, epochs=30, em_epochs=10.0, seeds=(0,)),
+        "quick": replace(FULL, filters=TINY, images=500, test_images=2_000, epochs=30, seeds=(0,)),
         "full": FULL,
         "thesis": replace(FULL, images=50_000, held_out=10_000, test_images=10_000),
     },
