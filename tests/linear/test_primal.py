@@ -5,7 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matheron.linear import DiagonalPrior, PrimalSolve, Prior, draw_regularizers, learn_prior, solve_dense, solve_primal
+from matheron.linear import (
+    DenseSolve,
+    DiagonalPrior,
+    PrimalSolve,
+    draw_regularizers,
+    learn_prior,
+    solve_dense,
+    solve_primal,
+)
 from matheron.linear.primal import WeightKernel
 from tests.linear.twins import gaussian, logistic, normal, of_data, prior, softmax
 
@@ -85,8 +93,6 @@ def test_a_warm_start_is_carried_into_the_units_of_a_new_prior(generator):
 @pytest.mark.parametrize("learn_noise", [False, True])
 def test_em_learns_what_exact_steps_learn(learn_noise):
     data, _, _ = gaussian(60, 8)
-    from matheron.linear import DenseSolve
-
     found = {
         settings: learn_prior(
             data,
@@ -113,14 +119,3 @@ def test_the_kernel_is_symmetric_and_whitened(generator):
     V = normal(5, 3, generator=generator)
     torch.testing.assert_close(kernel @ V, K @ V)
     assert kernel.columns == 5 + 3
-
-
-def test_priors_that_are_not_diagonal_are_refused():
-    class Other(Prior):
-        num_weights, dtype, device = 5, torch.float64, torch.device("cpu")
-        values = torch.ones(1)
-        with_values = scaled = precision = covariance = root = log_determinant = None
-
-    data, _, _ = gaussian(10, 5)
-    with pytest.raises(TypeError, match="DiagonalPrior"):
-        WeightKernel(data, Other())

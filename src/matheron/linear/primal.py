@@ -15,7 +15,7 @@ from torch import Tensor
 from matheron.arguments import require_between, require_count
 from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
-from matheron.linear.prior import DiagonalPrior, Prior
+from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.operators import Diagonal, Operator
@@ -29,7 +29,7 @@ KEEP = 0.1
 
 
 class WeightKernel(Operator):
-    """``RΦᵀBΦR`` with ``RR = A⁻¹``: the curvature of the data where the prior is white.
+    """``RΦᵀBΦR`` with ``RR = A⁻¹``: the curvature of the data where the prior is white; ``R`` is a symmetric root.
 
     ``B`` comes from ``curvatures``, one per batch, or from the batches themselves. ``columns`` counts the columns that
     were multiplied, each a pass forward and one back.
@@ -43,8 +43,6 @@ class WeightKernel(Operator):
     """
 
     def __init__(self, data: Data, prior: Prior, curvatures: Sequence[Curvature] | None = None) -> None:
-        if not isinstance(prior, DiagonalPrior):
-            raise TypeError(f"prior is {type(prior).__name__}; conjugate gradients on weights take a DiagonalPrior")
         self.data, self.prior, self.curvatures, self.columns = data, prior, curvatures, 0
         super().__init__((data.num_weights,) * 2, data.dtype, data.device)
 
@@ -223,7 +221,7 @@ class _PrimalRun:
 
     @staticmethod
     def prior_inverse(prior: Prior, W: Float[Tensor, "d s"]) -> Float[Tensor, "d s"]:
-        """``R⁻¹ W = R A W``, for a diagonal ``R``."""
+        """``R⁻¹ W = R A W``."""
         return prior.root(prior.precision(W))
 
     def newton(self, guess: Tensor | None) -> Float[Tensor, " d"]:
