@@ -11,6 +11,7 @@ from matheron.tomography.fourier import Fourier
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.linearized_dip import LinearizedDIP
 from matheron.tomography.parallel import ParallelBeam
+from matheron.tomography.pretraining import pretrain, random_ellipses
 from matheron.tomography.scan import Scan
 from matheron.tomography.total_variation import TotalVariation, total_variation
 from matheron.tomography.unet import UNet
@@ -32,5 +33,7 @@ __all__ = [
     "cgls",
     "filtered_back_projection",
     "from_counts",
+    "pretrain",
+    "random_ellipses",
     "total_variation",
 ]

@@ -35,7 +35,8 @@ class DeepImagePrior:
 
     ``network`` maps ``(1, 1, *shape)`` to the same; without one it is ``UNet()``. Its input is ``input``, an image such
     as a filtered back-projection, or noise. Images are square unless ``shape`` or ``input`` says otherwise. The network
-    is fitted in place. Pre-training is left to the caller: any weights the network comes with are where it starts.
+    is fitted in place. Any weights the network comes with, such as those of
+    :func:`pretrain`, are where it starts.
 
     >>> import math, torch
     >>> from matheron.tomography import ParallelBeam
