@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,7 @@ class DeepImagePrior:
         self.history: list[dict[str, float]] = []
         """``loss``, ``fit`` and ``variation`` before every step, the last after all."""
         self._image: Tensor | None = None
+        self._again: dict[str, Any] = {}
 
     def fit(
         self,
@@ -86,6 +88,7 @@ class DeepImagePrior:
         """
         require_count("steps", steps)
         require_positive("learning_rate", learning_rate)
+        self._again = {"steps": steps, "learning_rate": learning_rate}
         y = require_sinogram(y, self.A)
         self.unit = float(cgls(self.A, y, iterations=1).image.square().mean().sqrt())
         if not self.unit > 0.0:
@@ -114,6 +117,14 @@ class DeepImagePrior:
         if place is not None:
             place.remove()
         return self
+
+    def refitted(
+        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+    ) -> DeepImagePrior:
+        """A copy, fitted to other measurements of the same image from where this one stands, in as many steps."""
+        _ = self.image
+        other = DeepImagePrior(A, copy.deepcopy(self.network), tv=self.tv, input=self.input, shape=self.shape)
+        return other.fit(y, generator=generator, **self._again)
 
     @property
     def image(self) -> Float[Tensor, "*shape"]:
