@@ -48,6 +48,17 @@ def test_samples_have_the_conditional_covariance(parts: list[int]) -> None:
     assert float((found.mean(0) / (covariance.diagonal() / len(f)).sqrt()).abs().max()) < 5.0
 
 
+def test_a_readout_of_samples_is_the_readout_of_conditioned_samples() -> None:
+    K, T, y, f = problem(samples=10)
+    whole = fitted(K, T, y, f, 2.5, [3, 4])
+    found = SequentialPosterior(Dense(K), f @ T.mT, 2.5, readout=Dense(T), generator=torch.Generator().manual_seed(1))
+    for rows in (slice(0, 3), slice(3, 7)):
+        found.observe(Dense(T[rows]), rows=rows)
+    torch.testing.assert_close(found.samples, whole.samples @ T.mT)
+    with pytest.raises(ValueError, match="give rows with a readout"):
+        found.observe(Dense(T))
+
+
 def test_only_the_scale_of_noise_and_covariance_together_is_arbitrary() -> None:
     """``K`` and ``b⁻¹`` times four: deviations times two, the same mean."""
     K, T, y, f = problem(samples=10)

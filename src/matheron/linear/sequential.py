@@ -19,8 +19,9 @@ class SequentialPosterior:
     With ``T`` the rows of one measurement and ``G = (K − P Pᵀ) Tᵀ``, ``S = T G + b⁻¹ I``, each adds ``G S^(-½)`` to
     ``P``, which for all of them together is ``K Tᵀ (T K Tᵀ + b⁻¹ I)^(-½)``: only the new rows are multiplied with
     ``K``. ``samples``, joint draws ``f_j ~ N(0, K)`` by rows, go along by Matheron's rule,
-    ``f_j − G S⁻¹ (T f_j + ε_j)``, and stay around zero; ``m ← m + G S⁻¹ (y − T m)`` where ``y`` is given. ``P`` is
-    ``(n, measurements)`` in float64. Thesis, section 7.4.
+    ``f_j − G S⁻¹ (T f_j + ε_j)``, and stay around zero; ``m ← m + G S⁻¹ (y − T m)`` where ``y`` is given. With a
+    ``readout`` ``R``, samples are ``R f_j``, such as all that may yet be measured. ``P`` is ``(n, measurements)`` in
+    float64. Thesis, section 7.4.
 
     >>> import torch
     >>> from matheron.operators import Dense
@@ -37,19 +38,22 @@ class SequentialPosterior:
     def __init__(
         self,
         covariance: Operator,
-        samples: Float[Tensor, "s n"],
+        samples: Float[Tensor, "s r"],
         noise_precision: float,
         *,
+        readout: Operator | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         samples = require_finite("samples", require_float("samples", samples))
         n = covariance.shape[0]
-        if covariance.shape != (n, n) or samples.ndim != 2 or samples.shape[1] != n:
+        wide, deep = (n, n) if readout is None else readout.shape
+        if covariance.shape != (n, n) or samples.ndim != 2 or samples.shape[1] != wide or deep != n:
             raise ValueError(
-                f"samples has shape {tuple(samples.shape)} and covariance {covariance.shape}; give (s, n) and (n, n)"
+                f"samples has shape {tuple(samples.shape)}, covariance {covariance.shape} and readout {(wide, deep)}; "
+                "give (s, r), (n, n) and (r, n), or (s, n) without a readout"
             )
         require_same("samples", samples, "covariance", covariance)
-        self.prior, self.samples = covariance, samples
+        self.prior, self.samples, self.readout = covariance, samples, readout
         self.precision = float(require_positive("noise_precision", noise_precision))
         self.mean = torch.zeros(n, dtype=covariance.dtype, device=covariance.device)
         self.explained = torch.zeros(n, 0, dtype=torch.float64, device=covariance.device)
@@ -57,13 +61,18 @@ class SequentialPosterior:
         self._source = torch.Generator().manual_seed(draw_seed(generator))
 
     @torch.no_grad()
-    def observe(self, T: Operator, y: Float[Tensor, " c"] | None = None) -> None:
-        """Condition on one more measurement; without ``y`` the mean stays, and deviations shrink all the same."""
-        rows = self._require_rows(T)
+    def observe(self, T: Operator, y: Float[Tensor, " c"] | None = None, *, rows: slice | None = None) -> None:
+        """Condition on one more measurement; without ``y`` the mean stays, and deviations shrink all the same.
+
+        ``rows`` says where ``T`` stands in the readout, if there is one.
+        """
+        if (rows is None) != (self.readout is None):
+            raise ValueError(f"rows is {rows} and the readout {self.readout}; give rows with a readout, and only then")
+        transposed = self._require_rows(T)
         if y is not None and require_finite("y", require_float("y", y)).shape != (T.shape[0],):
             raise ValueError(f"y has shape {tuple(y.shape)} but T {T.shape[0]} rows; give one value for each")
         white = self.precision**0.5
-        G = white * self._cross(rows)
+        G = white * self._cross(transposed)
         S = white * (T @ G.to(T.dtype)).double()
         S = 0.5 * (S + S.mT)
         factor, failed = torch.linalg.cholesky_ex(S + torch.eye(len(S), dtype=S.dtype, device=S.device))
@@ -72,8 +81,9 @@ class SequentialPosterior:
                 f"the covariance of the new measurement is not positive definite at row {int(failed)}: rounding, as "
                 f"the noise of precision {self.precision:g} is small beside it; lower the precision or use float64"
             )
-        observed = white * (T @ self.samples.mT).mT
-        self.samples = conditioned(self.samples, observed, factor, G.mT, self._source)
+        observed = (T @ self.samples.mT).mT if rows is None else self.samples[:, rows]
+        cross = G if self.readout is None else (self.readout @ G.to(T.dtype)).double()
+        self.samples = conditioned(self.samples, white * observed, factor, cross.mT, self._source)
         if y is not None:
             error = white * (y - T @ self.mean).double()
             self.mean = self.mean + (G @ torch.cholesky_solve(error[:, None], factor))[:, 0].to(self.mean)

@@ -72,8 +72,11 @@ class ScanDesign:
         self.posterior = posterior
         """The model of what was measured: refitted to all of it from time to time, if that was asked for."""
         self._pilot = Views.of(posterior.A)
-        self._candidates = self._pilot.at(self._pilot.require_names(candidates))
-        self._free = ~self._pilot.measured(self._candidates.names)
+        self._names = self._pilot.require_names(candidates)
+        self._free = ~self._pilot.measured(self._names)
+        # All that was or may be measured: the pilot, then these candidates.
+        self._open = self._free.nonzero()[:, 0].tolist()
+        self._views = self._pilot.joined(self._names[self._open])
         self._measured = [posterior.y]
         self._source = torch.Generator().manual_seed(draw_seed(generator))
         self._indices: list[int] = []
@@ -93,7 +96,7 @@ class ScanDesign:
     @property
     def angles(self) -> Float64[Tensor, " num"]:
         """The angles, or lines, that were chosen."""
-        return self._candidates.names[self.indices]
+        return self._names[self.indices]
 
     @property
     def scores(self) -> Float64[Tensor, " num"]:
@@ -110,10 +113,12 @@ class ScanDesign:
         if self._pending is None:
             if not self.left:
                 raise RuntimeError(f"all {len(self._free)} candidates have been scanned; give more candidates")
-            found = torch.where(self._free, self._score(), torch.nan)
+            found = torch.full((len(self._free),), torch.nan, dtype=torch.float64)
+            found[self._open] = self._score()
+            found[~self._free] = torch.nan
             self.candidate_scores.append(found)
             self._pending = int(found.nan_to_num(-torch.inf).argmax())
-        return float(self._candidates.names[self._pending])
+        return float(self._names[self._pending])
 
     def tell(self, measurement: Float[Tensor, "..."] | None = None) -> None:
         """What was measured at the angle that :meth:`ask` named; without it, that it will be."""
@@ -134,36 +139,42 @@ class ScanDesign:
         elif self.posterior.follows_scan and self._due(self.rescale_every):
             self._state, self._scaled = None, True
         elif self._state is not None:
-            self._state.observe(self._candidates.rows(chosen, chosen + 1))
+            self._observe(self._state, chosen)
 
     def _due(self, every: int | None) -> bool:
         return every is not None and len(self._indices) % every == 0
 
     def _conditioned(self) -> SequentialPosterior:
-        """Samples of the prior as it is now, given all views so far."""
-        A = self._pilot.joined(self.angles).operator
-        prior = self.posterior.image_prior(A if self._scaled else None, self._source)
-        drawn = prior.draw(self.num_samples, self._source)
-        state = SequentialPosterior(prior.covariance, drawn, self.posterior.noise_precision, generator=self._source)
-        state.observe(A)
+        """Samples of the prior as it is now, read out in all views, given those so far."""
+        everything, pilots = self._views.operator, len(self._pilot.names)
+        A = self._pilot.joined(self.angles).operator if self._scaled else None
+        prior = self.posterior.image_prior(A, self._source)
+        drawn = (everything @ prior.draw(self.num_samples, self._source).mT).mT.contiguous()
+        state = SequentialPosterior(
+            prior.covariance, drawn, self.posterior.noise_precision, readout=everything, generator=self._source
+        )
+        state.observe(self._views.rows(0, pilots), rows=self._views.place(0, pilots))
+        for chosen in self._indices:
+            self._observe(state, chosen)
         return state
 
+    def _observe(self, state: SequentialPosterior, chosen: int) -> None:
+        place = len(self._pilot.names) + self._open.index(chosen)
+        state.observe(self._views.rows(place, place + 1), rows=self._views.place(place, place + 1))
+
     @torch.no_grad()
-    def _score(self) -> Float64[Tensor, " k"]:
-        """Of every candidate, some of them at a time."""
+    def _score(self) -> Float64[Tensor, " open"]:
+        """Of every candidate that was open at first, some of them at a time."""
         self._state = self._state or self._conditioned()
-        X, views, count = self._state.samples, self._candidates, len(self._free)
-        some = max(1, ENTRIES // (views.width * len(X)))
-        parts = []
-        for first in range(0, count, some):
-            last = min(first + some, count)
-            F = self._state.precision**0.5 * (views.rows(first, last) @ X.mT).mT
-            parts.append(scores(F.reshape(len(X), last - first, views.width), self.criterion))
-        return torch.cat(parts).double().cpu()
+        F = self._state.samples[:, len(self._pilot.names) * self._views.width :]
+        F = F.reshape(len(F), len(self._open), self._views.width)
+        some = max(1, ENTRIES // (self._views.width * len(F)))
+        white = self._state.precision**0.5
+        return torch.cat([scores(white * part, self.criterion) for part in F.split(some, dim=1)]).double().cpu()
 
     def _require_view(self, measurement: Any) -> Float[Tensor, " width"]:
         measurement = require_float("measurement", measurement)
-        shape, width = self._candidates.shape, self._candidates.width
+        shape, width = self._views.shape, self._views.width
         if tuple(measurement.shape) not in (shape, (width,)):
             raise ValueError(f"measurement has shape {tuple(measurement.shape)}; one view is {shape}, or ({width},)")
         return require_finite("measurement", measurement).reshape(-1).to(self._measured[0])

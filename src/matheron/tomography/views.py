@@ -71,7 +71,11 @@ class Views:
 
     def rows(self, first: int, last: int) -> Operator:
         """``T`` of views from ``first`` up to ``last``, that one not included."""
-        return self.operator.rows(slice(first * self.width, last * self.width))
+        return self.operator.rows(self.place(first, last))
+
+    def place(self, first: int, last: int) -> slice:
+        """Where the rows of these views stand."""
+        return slice(first * self.width, last * self.width)
 
     def require_names(self, names: Sequence[float] | Tensor) -> Float64[Tensor, " k"]:
         """Candidates that differ from each other, as numbers."""
