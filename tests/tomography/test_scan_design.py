@@ -192,9 +192,10 @@ def test_what_is_refused_by_name(gaussian, unchecked):
         ScanDesign(plain, ANGLES)
     bare = ImagePosterior()
     bare.adopt(gaussian.mean, gaussian.deviations, 1.0)
-    bare.A, bare.y = gaussian.A, gaussian.y
+    with pytest.raises(TypeError, match="posterior must be a GaussianImage or LinearizedDIP, got ImagePosterior"):
+        ScanDesign(bare, ANGLES)
     with pytest.raises(NotImplementedError, match="keeps no prior"):
-        ScanDesign(bare, ANGLES).ask()
+        bare.image_prior()
 
 
 def test_measurements_are_checked(gaussian, unchecked):

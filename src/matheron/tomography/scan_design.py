@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
+from tqdm import tqdm
 
 from matheron.arguments import require_count, require_finite, require_float
 from matheron.linear.design import require_criterion, scores
@@ -62,7 +63,7 @@ class ScanDesign:
         refit_every: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        if not isinstance(posterior, ImagePosterior):
+        if not isinstance(posterior, ImagePosterior) or type(posterior).image_prior is ImagePosterior.image_prior:
             raise TypeError(f"posterior must be a GaussianImage or LinearizedDIP, got {type(posterior).__name__}")
         _ = posterior.mean  # refuses one that has not been fitted
         self.criterion = require_criterion(criterion)
@@ -194,6 +195,7 @@ def design_scan(
     num_samples: int = 1000,
     rescale_every: int | None = 5,
     generator: torch.Generator | None = None,
+    progress: bool = False,
 ) -> ScanDesign:
     """The ``num`` angles (or Fourier lines) of ``candidates`` that tell most of the image, one after the other.
 
@@ -221,7 +223,7 @@ def design_scan(
             f"num is {num} but {design.left} candidates are left that have not been scanned; ask for fewer, or give "
             "more candidates"
         )
-    for _ in range(num):
+    for _ in tqdm(range(num), disable=not progress, unit="view", desc="design"):
         angle = design.ask()
         design.tell(None if measure is None else measure(angle))
     return design
