@@ -60,13 +60,20 @@ def linearized():
     return LinearizedDIP(dip, "g").fit(y, em_steps=2, num_samples=64, final_samples=4, generator=g)
 
 
+@pytest.fixture(scope="module")
+def blockwise(linearized):
+    g = torch.Generator().manual_seed(4)
+    post = LinearizedDIP(linearized.dip, "blockwise", noise=0.02)
+    return post.fit(linearized.y, em_steps=1, num_samples=64, final_samples=4, generator=g)
+
+
 def views(angles):
     return [twins.parallel((8, 6), [float(angle)], 11) for angle in angles]
 
 
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
 @pytest.mark.parametrize("criterion", ["ese", "eig"])
-@pytest.mark.parametrize("model", ["gaussian", "linearized"])
+@pytest.mark.parametrize("model", ["gaussian", "linearized", "blockwise"])
 def test_choices_and_scores_are_those_of_dense_covariances(model, criterion, request):
     post = request.getfixturevalue(model)
     if model == "gaussian":
