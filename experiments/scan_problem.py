@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -63,6 +63,7 @@ class Problem:
     sinogram: Tensor
     deviation: float
     pilot: tuple[int, ...]
+    fitted: dict[str, ImagePosterior] = field(default_factory=dict, repr=False)
 
     def measured(self, indices: Sequence[int]) -> tuple[Operator, Tensor]:
         """The scan of some views, and what it measured."""
@@ -86,12 +87,15 @@ class Problem:
         return LinearizedDIP(self.dip(self.pilot)).fit(self.measured(self.pilot)[1], generator=self.generator())
 
     def posterior(self, model: str) -> ImagePosterior:
-        """Fitted to the pilot."""
+        """Fitted to the pilot, once."""
         if model in (DIP, REFITTED):
             return self.pilot_dip
-        A, y = self.measured(self.pilot)
-        covariance = {MATERN: "matern12", ISOTROPIC: "isotropic"}[model]
-        return GaussianImage(A, covariance, shape=self.image.shape).fit(y, generator=self.generator())
+        if model not in self.fitted:
+            A, y = self.measured(self.pilot)
+            covariance = {MATERN: "matern12", ISOTROPIC: "isotropic"}[model]
+            found = GaussianImage(A, covariance, shape=self.image.shape).fit(y, generator=self.generator())
+            self.fitted[model] = found
+        return self.fitted[model]
 
     def evaluate(self, indices: Sequence[int]) -> dict[str, float]:
         """PSNR of both reconstructions."""
