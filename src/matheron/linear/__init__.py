@@ -24,6 +24,7 @@ from matheron.linear.mackay import (
     noise_factor,
     precision_factors,
 )
+from matheron.linear.primal import PrimalSolve, WeightKernel, solve_primal
 from matheron.linear.prior import DiagonalPrior, Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart, measure
@@ -50,6 +51,7 @@ __all__ = [
     "GaussianCurvature",
     "Learned",
     "Measurement",
+    "PrimalSolve",
     "Prior",
     "Regularizers",
     "RowKernel",
@@ -58,6 +60,7 @@ __all__ = [
     "StoredData",
     "Warm",
     "WarmStart",
+    "WeightKernel",
     "bounds",
     "draw_regularizers",
     "effective_dimension",
@@ -75,5 +78,6 @@ __all__ = [
     "sample_then_optimize",
     "solve_dense",
     "solve_dual",
+    "solve_primal",
     "squared_error",
 ]
