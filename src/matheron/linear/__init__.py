@@ -29,6 +29,7 @@ from matheron.linear.prior import DiagonalPrior, Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart, measure
 from matheron.linear.sampling import Descent, sample_then_optimize
+from matheron.linear.sequential import SequentialPosterior
 
 __all__ = [
     "Batch",
@@ -55,6 +56,7 @@ __all__ = [
     "Regularizers",
     "RowKernel",
     "Samples",
+    "SequentialPosterior",
     "StoredData",
     "Warm",
     "WarmStart",

@@ -8,11 +8,14 @@ from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.fan import FanBeam
 from matheron.tomography.filtered_back_projection import filtered_back_projection
 from matheron.tomography.fourier import Fourier
+from matheron.tomography.gaussian_image import GaussianImage
 from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.image_prior import ImagePrior
 from matheron.tomography.linearized_dip import LinearizedDIP
 from matheron.tomography.parallel import ParallelBeam
 from matheron.tomography.pretraining import pretrain, random_ellipses
 from matheron.tomography.scan import Scan
+from matheron.tomography.scan_design import ScanDesign, design_scan
 from matheron.tomography.total_variation import TotalVariation, total_variation
 from matheron.tomography.unet import UNet
 
@@ -22,15 +25,19 @@ __all__ = [
     "Differences",
     "FanBeam",
     "Fourier",
+    "GaussianImage",
     "ImagePosterior",
+    "ImagePrior",
     "LineIntegrals",
     "LinearizedDIP",
     "ParallelBeam",
     "Reconstruction",
     "Scan",
+    "ScanDesign",
     "TotalVariation",
     "UNet",
     "cgls",
+    "design_scan",
     "filtered_back_projection",
     "from_counts",
     "pretrain",

@@ -65,8 +65,7 @@ class ImageModel:
                 raise MemoryError(
                     f"{rows} measurements by {weights} weights take {gibibytes(needed)}; use method='cg' or 'sgd'"
                 )
-            # One pass back for every measurement: as a rule they are fewer than weights.
-            features = Dense(features.T.dense().mT.contiguous())
+            features = stored(features)
         reason = {
             "exact": "exact, by measurements",
             "cg": "preconditioned conjugate gradients on measurements",
@@ -82,3 +81,15 @@ class ImageModel:
         batch = -(-rows // BATCHES) if method == "sgd" else None
         data = StoredData(features, curvature, targets, batch)
         return cls(data, step, f"{weights} weights and {rows} measurements: {reason}")
+
+
+def stored(features: Operator) -> Dense:
+    """``Φ`` in memory, by one pass back for every row: as a rule they are fewer than weights."""
+    return Dense(features.T.dense().mT.contiguous())
+
+
+def kept(features: Operator) -> Operator:
+    """``Φ`` in memory where that takes a small share of it, for products to come; else as it is."""
+    rows, weights = features.shape
+    size = rows * weights * features.dtype.itemsize
+    return stored(features) if size <= KEEP * free_memory(features.device) else features

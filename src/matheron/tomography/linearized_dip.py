@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from matheron.arguments import require_positive
-from matheron.linear import Descent, DiagonalPrior, Prior, fit_posterior
+from matheron.linear import Descent, DiagonalPrior, GaussianCurvature, Prior, StoredData, fit_posterior
 from matheron.linear.fitting import require_numbers
 from matheron.networks import JacobianOperator, TangentModel
 from matheron.networks.priors import starting_prior
@@ -20,7 +20,8 @@ from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 from matheron.tomography.dip import DeepImagePrior, require_sinogram
 from matheron.tomography.image_posterior import ImagePosterior
-from matheron.tomography.inference import ImageModel
+from matheron.tomography.image_prior import TangentImages
+from matheron.tomography.inference import ImageModel, kept
 
 PRIORS = ("g", "isotropic", "blockwise")
 
@@ -56,7 +57,7 @@ class LinearizedDIP(ImagePosterior):
         if prior not in PRIORS:
             raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
         _ = dip.image
-        self.dip, self.prior_name = dip, prior
+        self.dip, self.prior_name, self.follows_scan = dip, prior, prior == "g"
         self.noise = None if noise is None else float(require_positive("noise", noise))
         self.history: list[dict[str, Any]] = []
         self.report: LaplaceReport | None = None
@@ -65,6 +66,8 @@ class LinearizedDIP(ImagePosterior):
         self.mode: Tensor | None = None
         """``w⋆``, the optimum of the tangent model."""
         self.effective_dimension = 0.0
+        self._features: Operator
+        self._again: dict[str, Any] = {}
 
     def fit(
         self,
@@ -88,8 +91,13 @@ class LinearizedDIP(ImagePosterior):
         preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which.
         """
         require_numbers(em_steps, num_samples, final_samples)
+        self._again = {
+            "em_steps": em_steps, "num_samples": num_samples, "final_samples": final_samples, "method": method,
+            "descent": descent, "scale_draws": scale_draws,
+        }  # fmt: skip
         A = self.dip.A if A is None else A
-        y = require_sinogram(y, A)
+        self.A, self.y = A, require_sinogram(y, A)
+        y = self.y
         source = torch.Generator().manual_seed(draw_seed(generator))
         tangent, mean = self.dip.tangent(), self.dip.image
         Phi = JacobianOperator(tangent, self.dip.input, rows=mean.numel())
@@ -107,8 +115,34 @@ class LinearizedDIP(ImagePosterior):
         self.prior, self.mode, self.history = found.prior, found.mode, found.history
         self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share)
         self.effective_dimension = found.effective_dimension
+        self._features = Phi
         self.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
         return self
+
+    @torch.no_grad()
+    def image_prior(self, A: Operator | None = None, generator: torch.Generator | None = None) -> TangentImages:
+        """``N(0, φ A⁻¹ φᵀ)`` as it was learnt; ``φ`` is kept from now on where memory allows.
+
+        With a scan ``A`` the g-prior's ``diag(φᵀTᵀTφ)`` is that of ``A``, as much per measurement as it was.
+        """
+        _ = self.mean
+        assert self.prior is not None
+        self._features = kept(self._features)
+        if A is None or not self.follows_scan:
+            return TangentImages(self._features, self.prior)
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        curvature = GaussianCurvature(self.noise_precision, size=A.shape[0], dtype=A.dtype, device=A.device)
+        data, level = StoredData(A @ self._features, curvature), float(self.prior.values) * len(self.y) / A.shape[0]
+        prior, _ = starting_prior("g", self.dip.tangent(), data, level, self._again["scale_draws"], source)
+        return TangentImages(self._features, prior)
+
+    def refitted(
+        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+    ) -> LinearizedDIP:
+        """Network, prior and noise fitted to other measurements of the same image, the network from where it stands."""
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        dip = self.dip.refitted(A, y, generator=source)
+        return LinearizedDIP(dip, self.prior_name, noise=self.noise).fit(y, generator=source, **self._again)
 
     def _start(
         self, tangent: TangentModel, model: ImageModel, draws: int, generator: torch.Generator
