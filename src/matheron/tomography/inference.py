@@ -8,13 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear import (
+    Batch,
     Descent,
     DualSolve,
     EStep,
     GaussianCurvature,
     StoredData,
 )
-from matheron.networks.inference import KEEP, SMALL
+from matheron.networks.inference import KEEP, SMALL, AtWeights
 from matheron.operators import Dense, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky, RandomizedSVD
@@ -54,17 +55,17 @@ class ImageModel:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
         rows, weights = features.shape
         size = rows * weights * features.dtype.itemsize
+        fits = size <= KEEP * free_memory(features.device)
         if method == "auto":
-            if descent is not None or rows > LARGE:
-                method = "sgd"
-            else:
-                method = "exact" if rows <= SMALL and size <= KEEP * free_memory(features.device) else "cg"
+            small = "exact" if rows <= SMALL and fits else "cg"
+            method = "sgd" if descent is not None or rows > LARGE else small
         if method == "exact":
             needed = size + 3 * 8 * rows**2
             if needed > 0.5 * free_memory(features.device):
                 raise MemoryError(
                     f"{rows} measurements by {weights} weights take {gibibytes(needed)}; use method='cg' or 'sgd'"
                 )
+        if method == "exact" or (method == "cg" and fits and not isinstance(features, Dense)):
             # One pass back for every measurement: as a rule they are fewer than weights.
             features = Dense(features.T.dense().mT.contiguous())
         reason = {
@@ -82,3 +83,11 @@ class ImageModel:
         batch = -(-rows // BATCHES) if method == "sgd" else None
         data = StoredData(features, curvature, targets, batch)
         return cls(data, step, f"{weights} weights and {rows} measurements: {reason}")
+
+
+class AtOwnWeights(AtWeights):
+    """An E-step whose mode is the network's own weights: they predict ``Φ ṽ``."""
+
+    def predicted(self, batch: Batch) -> Float[Tensor, "m 1"]:
+        """``Φ ṽ``, as the targets are without the offset."""
+        return batch.features @ self.weights[:, None]
