@@ -42,7 +42,7 @@ class PredCP:
     def __init__(
         self, filters: Filters, forms: Float64[Tensor, "k c e"], *, share: float = 1.0, unit: float = 1.0
     ) -> None:
-        self.filters, self.forms = filters, forms
+        self.filters, self.forms, self.unit = filters, forms, unit
         self._factor = math.sqrt(2.0 / math.pi) / (share * float(require_positive("unit", unit)))
 
     @classmethod
