@@ -10,7 +10,7 @@ from matheron.linear.exact import Primal
 from matheron.networks import JacobianOperator, TangentModel
 from matheron.tomography import DeepImagePrior, LinearizedDIP, PredCP, TypeTwoMAP, UNet, filters_of
 from matheron.tomography.inference import ImageModel
-from matheron.tomography.tv_prior import mode_of, starting_filters
+from matheron.tomography.tv_prior import learning_method, mode_of, starting_filters
 from tests.linear.twins import filter_covariance
 from tests.tomography.test_dip import problem
 from tests.tomography.test_linearized_dip import jacobian
@@ -108,6 +108,15 @@ def test_predcp_can_be_left_out(fitted):
     ]
     assert "expected_variation" not in both[1].history[0]
     assert both[1].history[-1]["evidence"] > both[0].history[-1]["evidence"]
+
+
+def test_how_a_scan_is_learnt_from_goes_by_memory(fitted, monkeypatch):
+    tangent = fitted[0].tangent()
+    assert learning_method("auto", tangent, 55) == "exact"
+    assert learning_method("auto", tangent, 4000) == "cg"
+    assert learning_method("exact", tangent, 4000) == "exact"
+    monkeypatch.setattr("matheron.tomography.tv_prior.free_memory", lambda device: 1e6)
+    assert learning_method("auto", tangent, 55) == "cg"
 
 
 def test_a_network_without_filters_is_refused():

@@ -23,7 +23,7 @@ from matheron.tomography.dip import DeepImagePrior, require_sinogram
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.inference import AtOwnWeights, ImageModel
 from matheron.tomography.predcp import PredCP
-from matheron.tomography.tv_prior import block_groups, learn_tv, starting_filters
+from matheron.tomography.tv_prior import block_groups, learn_tv, learning_method, starting_filters
 from matheron.tomography.type_two import TypeTwoMAP
 
 PRIORS = ("g", "isotropic", "blockwise", "tv")
@@ -122,6 +122,8 @@ class LinearizedDIP(ImagePosterior):
         y = require_sinogram(y, A)
         source = torch.Generator().manual_seed(draw_seed(generator))
         tangent, mean = self.dip.tangent(), self.dip.image
+        if self.prior_name == "tv" and em_steps:
+            method = learning_method(method, tangent, len(y), descent)
         Phi = JacobianOperator(tangent, self.dip.input, rows=mean.numel())
         # The weights of the tangent model explain all of the image but this.
         offset = A @ (mean.flatten() - Phi @ tangent.weights)
@@ -132,10 +134,11 @@ class LinearizedDIP(ImagePosterior):
         prior, floored = self._start(tangent, model, scale_draws, source)
         data, step, learnt = model.data, model.step, None
         if isinstance(prior, FilterPrior) and em_steps:
-            known = PredCP.of(prior.filters, Phi, tuple(mean.shape), unit=self.dip.unit, generator=source)
+            shape, unit = tuple(mean.shape), self.dip.unit
+            known = PredCP.of(prior.filters, Phi, shape, unit=unit, generator=source) if self.predcp else None
             learnt = learn_tv(
-                prior, model, known if self.predcp else None, ascent or TypeTwoMAP(), learn_noise=self.noise is None,
-                generator=source, progress=progress, checkpoint=checkpoint,
+                prior, model, known, ascent or TypeTwoMAP(), learn_noise=self.noise is None, generator=source,
+                progress=progress, checkpoint=checkpoint,
             )  # fmt: skip
             prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
         learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step

@@ -10,12 +10,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from matheron.linear import draw_regularizers
+from matheron.linear import Descent, draw_regularizers
 from matheron.linear.filter_prior import FilterPrior, Held
 from matheron.linear.filters import Filters, Part
-from matheron.linear.slopes import FactorizedSlopes, SampledSlopes
+from matheron.linear.slopes import SHARE, FactorizedSlopes, SampledSlopes
 from matheron.networks import TangentModel
+from matheron.networks.inference import KEEP, SMALL
 from matheron.operators import Dense
+from matheron.operators.memory import free_memory
 from matheron.solvers import CG, Cholesky
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.tomography.inference import ImageModel
@@ -65,14 +67,24 @@ def filters_of(tangent: TangentModel) -> Filters:
     return Filters(parts)
 
 
+def learning_method(method: str, tangent: TangentModel, rows: int, descent: Descent | None = None) -> str:
+    """``"exact"`` or ``"cg"`` for a scan of so many measurements, by what fits; what cannot be learnt is refused."""
+    filters = filters_of(tangent)
+    if not bool(filters.smooth.any()):
+        raise ValueError("prior 'tv' needs convolution filters of more than one pixel; the network has none")
+    if method == "sgd" or descent is not None:
+        raise ValueError("prior 'tv' is learnt through the measurements; use method='exact' or 'cg', or em_steps=0")
+    fits = rows <= SMALL and FactorizedSlopes.bytes(filters, rows) <= SHARE * free_memory(tangent.device)
+    fits = fits and rows * tangent.num_weights * tangent.dtype.itemsize <= KEEP * free_memory(tangent.device)
+    return ("exact" if fits else "cg") if method == "auto" else method
+
+
 def starting_filters(tangent: TangentModel, model: ImageModel, generator: torch.Generator) -> FilterPrior:
     """``a_k = r tr(Φ_k Φ_kᵀ) / ‖y‖²``, ``ψ_k = 1``: each of ``r`` blocks explains as much of the scan a priori.
 
     The trace is estimated from random measurements.
     """
     filters, data = filters_of(tangent), model.data
-    if not bool(filters.smooth.any()):
-        raise ValueError("prior 'tv' needs convolution filters of more than one pixel; the network has none")
     assert data.targets is not None
     pulled = data.features.T @ torch.randn(data.num_rows, PROBES, dtype=data.dtype, generator=generator).to(data.device)
     traces = filters.forms(pulled, pulled)[:, 0].mean(1)
@@ -97,14 +109,13 @@ def learn_tv(
     data, solver = model.data, getattr(model.step, "solver", None)
     assert data.targets is not None
     free = settings.em_steps is None
-    slopes: FactorizedSlopes | SampledSlopes | None = None
+    slopes: FactorizedSlopes | SampledSlopes
     if isinstance(solver, Cholesky) and isinstance(data.features, Dense):
         slopes = FactorizedSlopes(start.filters, data.features.matrix, data.targets if free else None)
-    elif isinstance(solver, CG):
+    else:
+        assert isinstance(solver, CG)
         loose = replace(solver, tolerance=settings.residual)
         slopes = SampledSlopes(start.filters, data, loose, settings.probes, generator, with_targets=free)
-    if slopes is None:
-        raise ValueError("prior 'tv' is learnt through the measurements; use method='exact' or 'cg', or em_steps=0")
     history: list[dict[str, Any]] = []
     now, b, seconds = start, data.noise_precision, 0.0
     for _ in range(settings.em_steps or 1):
