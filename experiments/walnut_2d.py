@@ -23,15 +23,13 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import avg_pool1d
 
-from experiments import style
 from experiments.claims import Claim, at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.pictures import grays, pixels
+from experiments.pictures import grays
+from experiments.walnut_maps import DROPOUT, LEVELS, METHODS, PLAIN, TV, G, draw
 from matheron.data import load
 from matheron.data.scans import ConeScan
 from matheron.linear import fit_posterior
@@ -50,9 +48,6 @@ from matheron.tomography import (
 )
 from matheron.tomography.inference import ImageModel
 
-G, TV, DROPOUT = METHODS = ("g-prior", "TV-PredCP", "MC dropout")
-COLORS = {G: style.BLUE, TV: style.GREEN, DROPOUT: style.ORANGE}
-LEVELS = tuple(0.05 * i for i in range(1, 20))
 MOVED = 0.05
 
 
@@ -156,7 +151,7 @@ def measured(name: str, here: Slice) -> Record:
         history = post.history
         learning = seconds_until_still(name, history)
     error, std = (post.mean - here.reference).abs(), post.std
-    top = float(error.flatten().quantile(0.99))
+    top, top_std = (float(v.flatten().quantile(0.99)) for v in (error, std))
     scores = {
         "psnr": -10.0 * math.log10(float(error.square().mean())),
         "ll": post.log_prob(here.reference),
@@ -166,14 +161,15 @@ def measured(name: str, here: Slice) -> Record:
         "mean_error": float(error.mean()),
         "coverage_90": post.coverage(here.reference, 0.9),
         "noise": post.noise_precision**-0.5,
-        "gradients": len(history) if name == TV else None,
+        "gradients": len(history) if name in (TV, PLAIN) else None,
         "learning_seconds": learning,
         "seconds": time.perf_counter() - began,
     }
     shown = {
         "mean": grays(post.mean, 1.0),
         "error": grays(error, top),
-        "std": grays(std, top),
+        "std": grays(std, top_std),
+        "tops": {"error": top, "std": top_std},
         "coverage": [post.coverage(here.reference, level) for level in LEVELS],
         "errors": torch.histc(error, 40, 0.0, 0.6).tolist(),
         "stds": torch.histc(std, 40, 0.0, 0.6).tolist(),
@@ -184,9 +180,9 @@ def measured(name: str, here: Slice) -> Record:
 def fitted(name: str, here: Slice, method: str, samples: int, gradients: int) -> LinearizedDIP:
     """The hyperparameters by 16 samples, or by as many probes, then images."""
     config, ascent = here.config, None
-    if name == TV:
+    if name in (TV, PLAIN):
         ascent = TypeTwoMAP(steps=gradients, probes=config.em_samples[-1], residual=1e-4)
-    post = LinearizedDIP(here.dip, "g" if name == G else "tv")
+    post = LinearizedDIP(here.dip, "g" if name == G else "tv", predcp=None if name == G else name == TV)
     return post.fit(
         here.y, em_steps=config.em_steps, num_samples=config.em_samples[-1], final_samples=samples, method=method,
         ascent=ascent, generator=here.generator(),
@@ -296,75 +292,6 @@ def claims(table: Sequence[Record], curves: Record, config: Config) -> Iterator[
     )  # fmt: skip
 
 
-def draw(record: Record) -> Figure:
-    """Maps of the first number of views, then curves."""
-    views = [str(number) for number in record["config"]["views"]]
-    figure, axes = style.panels(5, rows=2 + len(views), width=3.1, height=3.1)
-    maps(axes[:10], record, views[0], whole=True)
-    for place, number in enumerate(views[1:], start=2):
-        maps(axes[5 * place : 5 * place + 5], record, number, whole=False)
-    lines(axes[-5:], record, views[0])
-    return figure
-
-
-def maps(axes: Sequence[Axes], record: Record, number: str, *, whole: bool) -> None:
-    """The reconstruction, then what it misses and what each method expects it to miss."""
-    found = record["curves"][number]
-    methods = found["methods"]
-    shown = [
-        ("Reference", found["reference"], "gray"),
-        (f"Back-projection, {number} views", found["filtered back-projection"], "gray"),
-        ("Deep image prior", methods[G]["mean"], "gray"),
-        ("Its error", methods[G]["error"], "magma"),
-        ("g-prior: deviation", methods[G]["std"], "magma"),
-    ]
-    if whole:
-        shown += [
-            ("TV-PredCP: deviation", methods[TV]["std"], "magma"),
-            ("MC dropout: mean", methods[DROPOUT]["mean"], "gray"),
-            ("MC dropout: error", methods[DROPOUT]["error"], "magma"),
-            ("MC dropout: deviation", methods[DROPOUT]["std"], "magma"),
-        ]
-    for ax, (title, rows, colors) in zip(axes, shown, strict=False):
-        ax.imshow(pixels(rows), cmap=colors, vmin=0, vmax=255)
-        ax.set(title=title, xticks=(), yticks=())
-        ax.grid(False)
-    if whole:
-        bars(axes[9], {r["method"]: r for r in record["table"] if "ll" in r and str(r["views"]) == number})
-
-
-def bars(ax: Axes, scores: Record) -> None:
-    """Log-likelihoods."""
-    for place, name in enumerate(METHODS):
-        for shift, key in ((-0.18, "ll"), (0.18, "ll_patches")):
-            ax.bar(place + shift, scores[name][key], 0.34, color=COLORS[name], alpha=1.0 if key == "ll" else 0.5)
-    ax.axhline(0.0, color=style.GRAY, linewidth=0.8)
-    ax.set_xticks(range(3), METHODS, fontsize=8)
-    ax.set(title="Log-likelihood", ylabel="nats per pixel; pale: 10 × 10")
-
-
-def lines(axes: Sequence[Axes], record: Record, number: str) -> None:
-    """Calibration, histograms, EM."""
-    methods = record["curves"][number]["methods"]
-    calibration, errors, *traces = axes
-    calibration.plot([0, 1], [0, 1], color=style.GRAY, linewidth=0.8)
-    centers = [0.6 * (i + 0.5) / 40 for i in range(40)]
-    for name, part in methods.items():
-        calibration.plot(LEVELS, part["coverage"], color=COLORS[name], label=name)
-        errors.plot(centers, [max(v, 0.5) for v in part["stds"]], color=COLORS[name], label=f"std, {name}")
-    calibration.set(title="Calibration", xlabel="level", ylabel="share of pixels within")
-    calibration.legend()
-    errors.plot(centers, [max(v, 0.5) for v in methods[G]["errors"]], color=style.INK, label="error")
-    errors.set(title="Errors and deviations", xlabel="value", ylabel="pixels", yscale="log")
-    errors.legend(fontsize=7)
-    titles = ("Prior precision", "Effective dimension", "Marginal log-likelihood")
-    for ax, place, title in zip(traces, range(3), titles, strict=True):
-        for (count, rows), color in zip(record["curves"]["em"].items(), (style.RED, style.BLUE), strict=True):
-            ax.plot(range(len(rows)), [r[place] for r in rows], ".-", color=color, label=f"{count} samples")
-        ax.set(title=title, xlabel="EM step", yscale="log" if place == 0 else "linear")
-        ax.legend()
-
-
 FULL = Config()
 
 EXPERIMENT: Experiment[Any] = Experiment(
@@ -377,7 +304,7 @@ EXPERIMENT: Experiment[Any] = Experiment(
     ),
     budgets={
         "quick": replace(
-            FULL, size=64, views=(20,), binning=4, scales=3, channels=16, steps=600, method="exact", timed_gradients=3,
+            FULL, size=64, views=(20,), binning=4, scales=3, channels=16, steps=600, method="exact", timed_gradients=2,
         ),
         "full": FULL,
         "thesis": replace(FULL, size=501, channels=128, samples=1024, steps=10_000, ascent_steps=2000),

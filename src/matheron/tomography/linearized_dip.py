@@ -46,7 +46,8 @@ class LinearizedDIP(ImagePosterior):
 
     ``prior="tv"`` is :class:`~matheron.linear.FilterPrior`, smooth filters with a variance and a lengthscale for each
     block, learnt with the noise by :class:`TypeTwoMAP`; :class:`PredCP` holds lengthscales to images of little total
-    variation unless ``predcp=False``. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent
+    variation unless ``predcp=False``; a number is the rate at which they are held to it, one in the thesis, in units of
+    the image. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent
     model's optimum, for comparison (§ 5.2).
 
     >>> import math, torch
@@ -69,7 +70,7 @@ class LinearizedDIP(ImagePosterior):
         prior: str = "g",
         *,
         noise: float | None = None,
-        predcp: bool | None = None,
+        predcp: bool | float | None = None,
         evidence: str = "tangent",
     ) -> None:
         if prior not in PRIORS:
@@ -82,7 +83,8 @@ class LinearizedDIP(ImagePosterior):
             raise ValueError("evidence='network' is for priors learnt by MacKay's update, which 'tv' is not")
         _ = dip.image
         self.dip, self.prior_name, self.evidence = dip, prior, evidence
-        self.predcp = prior == "tv" if predcp is None else predcp
+        self.predcp = float(require_positive("predcp", prior == "tv" if predcp is None else float(predcp), zero=True))
+        """The rate of the expected total variation, zero without it."""
         self.noise = None if noise is None else float(require_positive("noise", noise))
         self.history: list[dict[str, Any]] = []
         self.report: LaplaceReport | None = None
@@ -134,8 +136,10 @@ class LinearizedDIP(ImagePosterior):
         prior, floored = self._start(tangent, model, scale_draws, source)
         data, step, learnt = model.data, model.step, None
         if isinstance(prior, FilterPrior) and em_steps:
-            shape, unit = tuple(mean.shape), self.dip.unit
-            known = PredCP.of(prior.filters, Phi, shape, unit=unit, generator=source) if self.predcp else None
+            known = None
+            if self.predcp:
+                unit = self.dip.unit / self.predcp
+                known = PredCP.of(prior.filters, Phi, tuple(mean.shape), unit=unit, generator=source)
             learnt = learn_tv(
                 prior, model, known, ascent or TypeTwoMAP(), learn_noise=self.noise is None, generator=source,
                 progress=progress, checkpoint=checkpoint,
