@@ -344,7 +344,7 @@ EXPERIMENT: Experiment[Any] = Experiment(
         " without TV-PredCP), here on KMNIST",
     ),
     budgets={
-        "quick": replace(FULL, images=2, filter_images=1, samples=256, draws=1000, sweeps=1000),
+        "quick": replace(FULL, images=2, filter_images=1, channels=16, samples=256, draws=1000, sweeps=1000),
         "full": FULL,
         "thesis": replace(FULL, filter_images=50),
     },

@@ -181,6 +181,8 @@ def test_what_is_refused_by_name(dip, unchecked):
         LinearizedDIP(dip, "smooth")
     with pytest.raises(ValueError, match="predcp is for lengthscales"):
         LinearizedDIP(dip, "g", predcp=False)
+    with pytest.raises(ValueError, match="predcp must be zero or positive"):
+        LinearizedDIP(dip, "tv", predcp=-1.0)
     with pytest.raises(ValueError, match="evidence must be one of"):
         LinearizedDIP(dip, evidence="both")
     with pytest.raises(ValueError, match="MacKay's update"):

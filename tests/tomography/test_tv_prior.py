@@ -110,6 +110,16 @@ def test_predcp_can_be_left_out(fitted):
     assert both[1].history[-1]["evidence"] > both[0].history[-1]["evidence"]
 
 
+def test_a_rate_holds_images_to_less_variation(fitted):
+    dip, y = fitted
+    found = [
+        LinearizedDIP(dip, "tv", predcp=rate).fit(y, method="exact", generator=torch.Generator().manual_seed(0))
+        for rate in (0.01, 1.0)
+    ]
+    loose, tight = (sum(p.history[-1]["expected_variation"]) / p.predcp for p in found)
+    assert tight < loose
+
+
 def test_how_a_scan_is_learnt_from_goes_by_memory(fitted, monkeypatch):
     tangent = fitted[0].tangent()
     assert learning_method("auto", tangent, 55) == "exact"
