@@ -8,9 +8,11 @@ from torch import nn
 
 from matheron.linear.exact import Primal
 from matheron.networks import JacobianOperator, TangentModel
+from matheron.solvers.checkpoint import Checkpoint
 from matheron.tomography import DeepImagePrior, LinearizedDIP, PredCP, TypeTwoMAP, UNet, filters_of
 from matheron.tomography.inference import ImageModel
 from matheron.tomography.tv_prior import learning_method, mode_of, starting_filters
+from matheron.tomography.type_two import TypeTwo
 from tests.linear.twins import filter_covariance
 from tests.tomography.test_dip import problem
 from tests.tomography.test_linearized_dip import jacobian
@@ -108,6 +110,31 @@ def test_predcp_can_be_left_out(fitted):
     ]
     assert "expected_variation" not in both[1].history[0]
     assert both[1].history[-1]["evidence"] > both[0].history[-1]["evidence"]
+
+
+def test_an_interrupted_fit_goes_on_from_its_em_step(fitted, tmp_path, monkeypatch):
+    dip, y = fitted
+    path, settings = tmp_path / "fit", TypeTwoMAP(em_steps=2)
+
+    def fit(checkpoint=None):
+        post = LinearizedDIP(dip, "tv")
+        g = torch.Generator().manual_seed(0)
+        return post.fit(y, method="exact", ascent=settings, final_samples=2, generator=g, checkpoint=checkpoint)
+
+    whole, original, calls = fit(), TypeTwo.__call__, []
+
+    def interrupted(self, theta):
+        calls.append(theta)
+        if len(calls) == len(whole.history) - 3:
+            raise KeyboardInterrupt
+        return original(self, theta)
+
+    monkeypatch.setattr(TypeTwo, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(Checkpoint(path, seconds=0.0))
+    again = fit(Checkpoint(path, seconds=0.0))
+    torch.testing.assert_close(again.prior.values, whole.prior.values)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_rate_holds_images_to_less_variation(fitted):

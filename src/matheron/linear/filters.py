@@ -17,6 +17,9 @@ class Part(NamedTuple):
     """Weights in a row: ``size`` of them, filters of shape ``kernel`` one after the other, of one ``block``.
 
     Weights that are no filters, such as biases, have the kernel ``()``.
+
+    >>> Part(18, (3, 3), block=0).kernel  # two filters
+    (3, 3)
     """
 
     size: int

@@ -30,6 +30,9 @@ class Slopes:
     """``log N(y; 0, Σ_kc C_kc Φ_k S_c Φ_kᵀ + b⁻¹ I)``, where it is known, with its gradients in ``C`` and ``b⁻¹``.
 
     Without ``y`` it is the part that does not depend on it, the determinant and the constant.
+
+    >>> Slopes(-1.5, torch.zeros(1, 1, dtype=torch.float64), noise=-0.25).value
+    -1.5
     """
 
     value: float | None

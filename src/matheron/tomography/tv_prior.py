@@ -118,14 +118,17 @@ def learn_tv(
         slopes = SampledSlopes(start.filters, data, loose, settings.probes, generator, with_targets=free)
     history: list[dict[str, Any]] = []
     now, b, seconds = start, data.noise_precision, 0.0
-    for _ in range(settings.em_steps or 1):
+    place = Checkpoint.of(checkpoint)
+    for em_step in range(settings.em_steps or 1):
+        # A mode of its own makes every step a problem of its own.
+        beside = None if place is None else replace(place, path=f"{place.path}.{em_step}")
         objective = TypeTwo(
             now, slopes, predcp, held=None if free else mode_of(model, now, b, generator), equal=start.values,
             noise_precision=b, learn_noise=learn_noise, power=float(data.targets.double().square().mean()),
             rows=data.num_rows,
         )  # fmt: skip
         exact = isinstance(slopes, FactorizedSlopes)
-        learnt = learn_filters(objective, settings, exact=exact, progress=progress, checkpoint=checkpoint)
+        learnt = learn_filters(objective, settings, exact=exact, progress=progress, checkpoint=beside)
         now, b, history = learnt.prior, learnt.noise_precision, [*history, *learnt.history]
         seconds += learnt.seconds
     return replace(learnt, history=history, seconds=seconds)

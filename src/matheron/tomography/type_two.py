@@ -85,6 +85,18 @@ class TypeTwo:
     With the precisions ``equal``, every block explains an equal share of ``power``, the mean square of the
     measurements. ``noise_precision`` stays where ``learn_noise`` is false. ``held`` are weights in place of the mode of
     every ``θ``, and ``‖y − Φw‖²`` of them; ``slopes`` are then those without targets.
+
+    >>> import torch
+    >>> from matheron.linear import FactorizedSlopes, Filters, Part
+    >>> g = torch.Generator().manual_seed(0)
+    >>> start = FilterPrior(torch.ones(1), torch.ones(1), Filters([Part(18, (3, 3), 0)]))
+    >>> slopes = FactorizedSlopes(start.filters, torch.randn(9, 18, generator=g), torch.randn(9, generator=g))
+    >>> objective = TypeTwo(
+    ...     start, slopes, None, equal=start.values, noise_precision=1.0, learn_noise=True, power=1.0, rows=9
+    ... )
+    >>> learnt = learn_filters(objective, TypeTwoMAP(), exact=True)
+    >>> learnt.converged, learnt.history[-1]["objective"] > learnt.history[0]["objective"]
+    (True, True)
     """
 
     def __init__(
