@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from experiments import style
@@ -275,10 +276,11 @@ def monotone(values: Sequence[float]) -> float:
 
 def draw(record: Record) -> Figure:
     """Draws, curves, traces, scores."""
-    figure, axes = style.panels(5, rows=2, width=3.3, height=3.3)
+    figure, axes = style.panels(6, rows=2, width=3.2, height=3.2)
     curves = record["curves"]
     first = curves["filters"][0]
     shown = {
+        "The character": first["image"],
         "Total variation": curves["total variation"]["total variation"],
         "Independent pixels": curves["total variation"]["independent"],
         "Linearized DIP": first["draws"]["isotropic"],
@@ -289,12 +291,23 @@ def draw(record: Record) -> Figure:
         ax.imshow(pixels(rows), cmap="gray", vmin=0, vmax=255)
         ax.set(title=title, xticks=(), yticks=())
         ax.grid(False)
-    for ax, key, label in ((axes[5], "variation", "κ at unit variance"), (axes[6], "relative", "κ over deviation")):
+    for ax, key, label in ((axes[6], "variation", "Expected TV"), (axes[7], "relative", "The same over deviation")):
         against(ax, curves["filters"], key, label)
-    for ax, key, label in ((axes[7], "lengthscales", "ψ"), (axes[8], "precision", "prior variance")):
+    for ax, key, label in ((axes[8], "lengthscales", "Lengthscale ψ"), (axes[9], "precision", "Variance 1/a")):
         traced(ax, first, key, label)
-    bars(axes[9], [row for row in record["table"] if row["prior"] in PRIORS.values()])
+    bars(axes[10], [row for row in record["table"] if row["prior"] in PRIORS.values()])
+    others(axes[11], [row for row in record["table"] if row["image"] == 0 and row["evidence"] == "at the optimum"])
     return figure
+
+
+def others(ax: Axes, rows: Sequence[Record]) -> None:
+    """Smooth filters beside a single precision, of one image."""
+    short = {f"smooth filters, {PLAIN}": "no PredCP", f"smooth filters, {PREDCP}": "PredCP", "single": "single"}
+    for row in rows:
+        if row["prior"] in short:
+            ax.bar(short[row["prior"]], row["nll"], 0.6, color=style.GREEN if "smooth" in row["prior"] else style.BLUE)
+    ax.axhline(0.0, color=style.GRAY, linewidth=0.8)
+    ax.set(title="Smooth filters, one image", ylabel="NLL, nats per pixel")
 
 
 def against(ax: Axes, parts: Sequence[Record], key: str, label: str) -> None:
@@ -310,15 +323,15 @@ def against(ax: Axes, parts: Sequence[Record], key: str, label: str) -> None:
 
 
 def traced(ax: Axes, part: Record, key: str, label: str) -> None:
-    """Solid with PredCP, dashed without."""
+    """Solid with PredCP, dashed without; blocks in the colors of the curves beside."""
     for name, dash in ((PREDCP, "-"), (PLAIN, "--")):
-        for block, column, color in zip(
-            part["blocks"], zip(*part["traces"][name][key], strict=True), style.COLORS, strict=False
-        ):
+        for column, color in zip(zip(*part["traces"][name][key], strict=True), style.COLORS, strict=False):
             values = column if key == "lengthscales" else [1.0 / v for v in column]
-            ax.plot(range(len(values)), values, dash, color=color, label=block if dash == "-" else None, linewidth=1.4)
-    ax.set(title=f"{label}: with PredCP, dashed without", xlabel="gradient", yscale="log")
-    ax.legend(fontsize=7)
+            ax.plot(range(len(values)), values, dash, color=color, linewidth=1.4)
+    ax.set(title=label, xlabel="gradient; dashed without PredCP", yscale="log")
+    if key == "lengthscales":
+        ax.set_yticks((0.2, 0.5, 1.0, 2.0), ("0.2", "0.5", "1", "2"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def bars(ax: Axes, rows: Sequence[Record]) -> None:
@@ -328,7 +341,7 @@ def bars(ax: Axes, rows: Sequence[Record]) -> None:
             found = [r["nll"] for r in rows if (r["prior"], r["evidence"]) == (prior, evidence)]
             ax.bar(place + shift, statistics.fmean(found), 0.34, color=color, label=evidence if place == 0 else None)
     ax.axhline(0.0, color=style.GRAY, linewidth=0.8)
-    ax.set_xticks(range(2), [f"{name} precision" for name in PRIORS.values()])
+    ax.set_xticks(range(2), list(PRIORS.values()))
     ax.set(title="Where the evidence is taken", ylabel="NLL, nats per pixel")
     ax.legend()
 
