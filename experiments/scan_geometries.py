@@ -22,13 +22,11 @@ from torch.nn.functional import avg_pool2d
 from experiments import style
 from experiments.claims import Claim, at_most
 from experiments.harness import Experiment, Progress, Record, Report
+from experiments.pictures import grays, pixels
 from matheron.data import load
 from matheron.data.scans import ConeScan
 from matheron.operators import Operator
 from matheron.tomography import ConeBeam, FanBeam, ParallelBeam, cgls, filtered_back_projection, total_variation
-
-SHOWN = 128
-"""Pixels across of the pictures that are kept."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +119,6 @@ def facts(A: Operator, y: Tensor, x: Tensor, image: Tensor, steps: Sequence[floa
     return {"residual": float((A @ x - y).norm() / y.norm()), "image": grays(image), "steps": steps}
 
 
-def grays(image: Tensor) -> list[str]:
-    """Two digits for a pixel, from zero to nearly the largest value, at most ``SHOWN`` pixels across."""
-    while max(image.shape) > SHOWN:
-        image = avg_pool2d(image[None], 2)[0]
-    levels = (255 * image / image.quantile(0.995)).clamp(0, 255).round().to(torch.uint8)
-    return [bytes(row).hex() for row in levels.tolist()]
-
-
 def claims(table: list[Record], config: Config) -> list[Claim]:
     residuals = {row["reconstruction"]: row["residual"] for row in table if "reconstruction" in row}
     dots = [at_most(f"dot test of {row['scan']}", measured=row["gap"], limit=1e-5) for row in table if "gap" in row]
@@ -153,7 +143,7 @@ def draw(record: Record) -> Figure:
     axes[3].legend()
     residuals = {row["reconstruction"]: row["residual"] for row in record["table"] if "reconstruction" in row}
     for ax, (name, rows) in zip(axes[4:], curves["image"].items(), strict=True):
-        ax.imshow([list(bytes.fromhex(row)) for row in rows], cmap="gray", vmin=0, vmax=255)
+        ax.imshow(pixels(rows), cmap="gray", vmin=0, vmax=255)
         ax.set(title=name[0].upper() + name[1:], xlabel=f"residual {100 * residuals[name]:.1f} %", xticks=(), yticks=())
         ax.grid(False)
     return figure

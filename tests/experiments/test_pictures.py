@@ -61,6 +61,18 @@ SMALLER = {
     "implicit-bias": {"rows": 300, "samples": 4, "epochs": 40.0, "batch": 64, "plain_steps": 50, "plain_batch": 32},
     "inducing-approximation": {"rows": 300, "infill": (5, 10, 20), "large": (20, 40, 80), "samples": 4},
     "infill-and-large-domain": {"rows": 300, "samples": 4, "sgd_epochs": 40.0, "sdd_epochs": 10.0, "batch": 64},
+    "kmnist-ct": {
+        "images": 1,
+        "angles": 4,
+        "channels": 2,
+        "scales": 2,
+        "steps": 3,
+        "em_steps": 1,
+        "em_samples": 2,
+        "samples": 4,
+        "draws": 250,
+        "sweeps": 2,
+    },
     "mackay-em": {"width": 8, "training_steps": 300, "steps": 20, "repeats": 10, "grid": 5},
     "normalized-networks": {"width": 6, "training_steps": 300, "em_steps": 20},
     "pathwise-decomposition": {"samples": 20, "features": 100},
@@ -105,6 +117,19 @@ SMALLER = {
         "truth_features": 200,
     },
     "variational-logistic": {"side": 101},
+    "walnut-2d": {
+        "size": 12,
+        "views": (8, 12),
+        "binning": 16,
+        "scales": 2,
+        "channels": 2,
+        "steps": 3,
+        "em_steps": 1,
+        "samples": 4,
+        "iterations": 3,
+        "ascent_steps": 3,
+        "timed_gradients": 2,
+    },
 }
 
 
@@ -112,7 +137,7 @@ PEERS = {"image-classification": "laplace", "uci-gap": "laplace"}
 """What an experiment needs besides this project."""
 
 
-LONG = ("architectures", "image-classification")
+LONG = ("architectures", "image-classification", "kmnist-ct", "walnut-2d")
 """Many fits, however small."""
 
 

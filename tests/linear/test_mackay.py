@@ -37,7 +37,7 @@ def grouped(seed=0):
     return StoredData(Dense(Phi), GaussianCurvature(1.0, 400, dtype=DOUBLE), Y), Phi, Y, groups
 
 
-@pytest.mark.parametrize("estimator", ["function", "weight"])
+@pytest.mark.parametrize("estimator", ["function", "weight", "pull"])
 def test_the_effective_dimension_by_group(estimator, generator):
     data, Phi, _ = gaussian(20, 8, precision=0.3, batch_size=6)
     a = torch.tensor([1.0, 4.0, 9.0], dtype=DOUBLE)
@@ -48,7 +48,9 @@ def test_the_effective_dimension_by_group(estimator, generator):
     num = 10_000
     measured = solve_dense(data, p, num, mode=False, generator=generator).measured
     found = effective_dimension(measured, p, data.num_rows, estimator)
-    forms = measured.curvature_forms if estimator == "function" else measured.prior_forms
+    forms = {"function": measured.curvature_forms, "weight": measured.prior_forms, "pull": measured.pulled_forms}[
+        estimator
+    ]
     spread = forms.std(1) / num**0.5
     assert bool(((found.by_group - exact).abs() < 4.5 * spread).all())
     assert found.clipped == 0
@@ -59,6 +61,17 @@ def test_fits_vary_less_than_weights_where_few_directions_are_seen(generator):
     measured = solve_dense(data, prior(1.0, 60), 500, mode=False, generator=generator).measured
     assert float(measured.fits.var()) < 0.3 * float(measured.prior_forms.sum(0).var())
     assert bool((measured.fits >= 0).all())
+
+
+def test_groups_that_stand_in_for_each_other_have_steady_dimensions(generator):
+    """Two groups of the same features: the data say little of either alone, and ``ζ_gᵀ(Mζ)_g`` even less."""
+    half = normal(30, 10, generator=of_data(3))
+    data = StoredData(Dense(torch.cat([half, half], 1)), GaussianCurvature(50.0, 30, dtype=DOUBLE))
+    p = prior(torch.ones(2, dtype=DOUBLE), 20, groups=torch.arange(2).repeat_interleave(10))
+    measured = solve_dense(data, p, 500, mode=False, generator=generator).measured
+    assert bool((measured.pulled_forms >= 0).all())
+    assert bool((measured.curvature_forms < 0).any())
+    assert bool((measured.pulled_forms.var(1) < 0.05 * measured.curvature_forms.var(1)).all())
 
 
 def test_estimates_beyond_their_bounds_are_clipped_and_said_so(generator):
@@ -178,7 +191,7 @@ def test_history_and_passes(generator):
     assert len(learned.history) < 20
     first, last = learned.history[0], learned.history[-1]
     assert first["precision"] == [5.0]
-    assert set(first["effective_dimension"]) == {"function", "weight"}
+    assert set(first["effective_dimension"]) == {"function", "weight", "pull"}
     assert last["moved"] <= 0.1 < first["moved"]
     assert learned.epochs == last["epochs"] > first["epochs"]
     again = learn_prior(

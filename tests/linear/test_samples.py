@@ -31,6 +31,8 @@ def test_gradients_fits_and_loss(generator):
     torch.testing.assert_close(found.curvature_forms.sum(0), found.fits)
     by_group = torch.stack([(samples * (samples @ M))[:, groups == g].sum(1) for g in range(3)])
     torch.testing.assert_close(found.curvature_forms, by_group)
+    pulled = (drawn.start(p) - samples).square() * A
+    torch.testing.assert_close(found.pulled_forms, torch.stack([pulled[:, groups == g].sum(1) for g in range(3)]))
     torch.testing.assert_close(found.prior_forms.sum(0), (samples.square() * A).sum(1))
     torch.testing.assert_close(found.mode_forms.sum(), (mode.square() * A).sum())
     torch.testing.assert_close(torch.tensor(found.loss, dtype=DOUBLE), (Y - Phi @ mode).square().sum())

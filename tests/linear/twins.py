@@ -1,6 +1,10 @@
 """Small linear models with everything explicit, and likelihoods that are not Gaussian."""
 
+import itertools
+import math
+
 import torch
+from torch import Tensor
 
 from matheron.linear import (
     Batch,
@@ -114,3 +118,18 @@ def newton(objective, start, steps=50):
         gradient = torch.func.grad(objective)(w)
         w = w - torch.linalg.solve(torch.func.hessian(objective)(w), gradient)
     return w
+
+
+def filter_covariance(parts, a: Tensor, psi: Tensor) -> Tensor:
+    """``a_k⁻¹ exp(−‖p − q‖/ψ_k)`` between the pixels of one filter, one pair of weights at a time."""
+    owner = []
+    for size, kernel, block in parts:
+        pixels = list(itertools.product(*map(range, kernel)))
+        start = len(owner)
+        owner += [(start + i // len(pixels) * len(pixels), block, pixels[i % len(pixels)]) for i in range(size)]
+    C = torch.zeros(len(owner), len(owner), dtype=DOUBLE)
+    for i, (one, block, p) in enumerate(owner):
+        for j, (other, _, q) in enumerate(owner):
+            if one == other:
+                C[i, j] = torch.exp(-math.dist(p, q) / psi[block]) / a[block]
+    return C

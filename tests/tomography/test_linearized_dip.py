@@ -8,7 +8,7 @@ import torch
 from matheron.linear import Descent, DiagonalPrior, fit_posterior
 from matheron.operators import Dense
 from matheron.solvers import ConvergenceWarning
-from matheron.tomography import DeepImagePrior, ImagePosterior, LinearizedDIP, UNet
+from matheron.tomography import DeepImagePrior, ImagePosterior, LinearizedDIP, TypeTwoMAP, UNet
 from matheron.tomography.inference import ImageModel
 from tests.tomography.test_dip import problem
 
@@ -45,7 +45,7 @@ def dense(dip, y, post):
     return K - K @ T.T @ torch.linalg.solve(G, T @ K), mode, T @ phi
 
 
-@pytest.mark.parametrize("prior", ["g", "isotropic", "blockwise"])
+@pytest.mark.parametrize("prior", ["g", "isotropic", "blockwise", "tv"])
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
 def test_samples_have_the_covariance_of_dense_algebra(dip, prior):
     dip, y = dip
@@ -58,7 +58,7 @@ def test_samples_have_the_covariance_of_dense_algebra(dip, prior):
     assert torch.allclose(post.std.flatten(), K.diagonal().sqrt(), rtol=0.1)
     assert torch.allclose(post.mode, mode, atol=1e-3 * float(mode.abs().max()))
     assert torch.equal(post.mean, dip.image)
-    assert len(post.prior.values) == (5 if prior == "blockwise" else 1)
+    assert len(post.prior.values) == (5 if prior in ("blockwise", "tv") else 1)
 
 
 def test_conjugate_gradients_find_the_same_posterior(dip):
@@ -108,6 +108,33 @@ def test_the_noise_is_at_its_fixed_point(dip):
     assert a == pytest.approx(gamma / float(mode.square().sum()), rel=0.15)
 
 
+def test_the_network_s_own_weights_in_place_of_the_optimum(dip):
+    """``a = γ / ‖ṽ‖²`` and ``b = (m − γ) / ‖y − T g(ṽ)‖²`` where EM has converged."""
+    dip, y = dip
+    g = torch.Generator().manual_seed(0)
+    post = LinearizedDIP(dip, "isotropic", evidence="network")
+    post.fit(y, em_steps=60, num_samples=400, final_samples=2, method="exact", generator=g)
+    _, _, Phi = dense(dip, y, post)
+    a, b, v = float(post.prior.values), post.noise_precision, dip.tangent().weights
+    M = b * Phi.T @ Phi
+    gamma = float(torch.linalg.solve(M + a * torch.eye(len(M), dtype=M.dtype), M).trace())
+    residual = y - dip.A @ dip.image.flatten()
+    assert a == pytest.approx(gamma / float(v.square().sum()), rel=0.15)
+    assert b == pytest.approx((len(y) - gamma) / float(residual.square().sum()), rel=0.15)
+
+
+@pytest.mark.parametrize("prior", ["blockwise", "tv"])
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_blocks_are_learnt_in_single_precision_too(prior):
+    """Blocks that the scan hardly sees leave the model without making its system singular."""
+    A, y, _ = problem()
+    net = UNet(scales=2, channels=8, skip_channels=2, generator=torch.Generator().manual_seed(3))
+    dip = DeepImagePrior(A, net, shape=(8, 6)).fit(y, steps=100, generator=torch.Generator().manual_seed(1))
+    post = LinearizedDIP(dip, prior).fit(y, em_steps=12, method="exact", generator=torch.Generator().manual_seed(0))
+    assert bool(post.std.isfinite().all())
+    assert float(post.std.min()) > 0.0
+
+
 def test_a_given_noise_stays(dip):
     dip, y = dip
     g = torch.Generator().manual_seed(0)
@@ -150,8 +177,20 @@ def test_coverage_counts_pixels():
 
 def test_what_is_refused_by_name(dip, unchecked):
     dip, y = dip
-    with pytest.raises(ValueError, match="g, isotropic, blockwise, got 'tv'"):
-        LinearizedDIP(dip, "tv")
+    with pytest.raises(ValueError, match="g, isotropic, blockwise, tv, got 'smooth'"):
+        LinearizedDIP(dip, "smooth")
+    with pytest.raises(ValueError, match="predcp is for lengthscales"):
+        LinearizedDIP(dip, "g", predcp=False)
+    with pytest.raises(ValueError, match="predcp must be zero or positive"):
+        LinearizedDIP(dip, "tv", predcp=-1.0)
+    with pytest.raises(ValueError, match="evidence must be one of"):
+        LinearizedDIP(dip, evidence="both")
+    with pytest.raises(ValueError, match="MacKay's update"):
+        LinearizedDIP(dip, "tv", evidence="network")
+    with pytest.raises(ValueError, match="ascent is for prior='tv'"):
+        LinearizedDIP(dip, "g").fit(y, ascent=TypeTwoMAP())
+    with pytest.raises(ValueError, match="use method='exact' or 'cg'"):
+        LinearizedDIP(dip, "tv").fit(y, method="sgd")
     with pytest.raises(RuntimeError, match="call fit"):
         LinearizedDIP(DeepImagePrior(dip.A, dip.network, shape=(8, 6)))
     post = LinearizedDIP(dip)

@@ -30,18 +30,19 @@ def dense_scores(K, T, noise, criterion):
     return C.trace() if criterion == "ese" else 0.5 * torch.logdet(C + torch.eye(len(C), dtype=C.dtype))
 
 
-def dense_design(K, pilot, views, noise, num, criterion):
-    """Greedy, the covariance conditioned by the textbook formula on everything from scratch."""
-    chosen, reached = [], []
-    for _ in range(num):
-        T = torch.cat([pilot, *(views[i] for i in chosen)])
+def dense_along(K, pilot, views, noise, indices, criterion):
+    """The score of each choice and the best score there was, the covariance conditioned by the textbook formula on
+    everything before it from scratch."""
+    reached, best = [], []
+    for place, index in enumerate(indices):
+        before = indices[:place]
+        T = torch.cat([pilot, *(views[i] for i in before)])
         G = T @ K @ T.T + noise * torch.eye(len(T), dtype=K.dtype)
         after = K - K @ T.T @ torch.linalg.solve(G, T @ K)
-        found = [dense_scores(after, view, noise, criterion) for view in views]
-        best = max((i for i in range(len(views)) if i not in chosen), key=found.__getitem__)
-        chosen.append(best)
-        reached.append(float(found[best]))
-    return chosen, reached
+        found = [float(dense_scores(after, view, noise, criterion)) for view in views]
+        reached.append(found[index])
+        best.append(max(score for i, score in enumerate(found) if i not in before))
+    return torch.tensor(reached, dtype=torch.float64), torch.tensor(best, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def views(angles):
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
 @pytest.mark.parametrize("criterion", ["ese", "eig"])
 @pytest.mark.parametrize("model", ["gaussian", "linearized", "blockwise"])
-def test_choices_and_scores_are_those_of_dense_covariances(model, criterion, request):
+def test_choices_are_the_best_and_scores_those_of_dense_covariances(model, criterion, request):
     post = request.getfixturevalue(model)
     if model == "gaussian":
         K = post.image_prior().covariance.dense()
@@ -84,9 +85,12 @@ def test_choices_and_scores_are_those_of_dense_covariances(model, criterion, req
     g = torch.Generator().manual_seed(1)
     found = design_scan(post, ANGLES, 4, criterion, num_samples=20_000, generator=g)
     pilot = post.A.dense()
-    chosen, reached = dense_design(K, pilot, views(ANGLES), 1 / post.noise_precision, 4, criterion)
-    assert found.indices.tolist() == chosen
-    torch.testing.assert_close(found.scores, torch.tensor(reached, dtype=torch.float64), rtol=0.03, atol=0.0)
+    chosen = found.indices.tolist()
+    reached, best = dense_along(K, pilot, views(ANGLES), 1 / post.noise_precision, chosen, criterion)
+    torch.testing.assert_close(found.scores, reached, rtol=0.03, atol=0.0)
+    # Candidates whose scores are as near as the samples can tell are as good as each other.
+    assert bool((reached >= 0.97 * best).all())
+    assert len(set(chosen)) == 4
     torch.testing.assert_close(found.angles, ANGLES.double()[chosen])
 
 
@@ -98,8 +102,11 @@ def test_lines_of_frequencies_are_designed_alike():
     lines = [0, 1, 2, 3, 4]
     found = design_scan(post, lines, 2, "eig", num_samples=20_000, generator=g)
     T = [twins.fourier(8, 6, [line]) for line in lines[2:]]
-    chosen, _ = dense_design(post.image_prior().covariance.dense(), twins.fourier(8, 6, [0, 1]), T, 0.1, 2, "eig")
-    assert found.indices.tolist() == [i + 2 for i in chosen]
+    chosen = [index - 2 for index in found.indices.tolist()]
+    K = post.image_prior().covariance.dense()
+    reached, best = dense_along(K, twins.fourier(8, 6, [0, 1]), T, 0.1, chosen, "eig")
+    torch.testing.assert_close(found.scores, reached, rtol=0.03, atol=0.0)
+    assert bool((reached >= 0.97 * best).all())
     assert found.left == 1
 
 

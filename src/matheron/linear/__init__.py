@@ -13,6 +13,8 @@ from matheron.linear.dense import DenseSolve, solve_dense
 from matheron.linear.design import Design, greedy_design, information_gain, squared_error
 from matheron.linear.dual import DualSolve, RowKernel, solve_dual
 from matheron.linear.evidence import Evidence, log_determinant, log_evidence
+from matheron.linear.filter_prior import FilterPrior
+from matheron.linear.filters import Filters, Part
 from matheron.linear.fitting import Fit, fit_posterior
 from matheron.linear.gprior import GPriorScale, g_prior_scale
 from matheron.linear.mackay import (
@@ -30,6 +32,7 @@ from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart, measure
 from matheron.linear.sampling import Descent, sample_then_optimize
 from matheron.linear.sequential import SequentialPosterior
+from matheron.linear.slopes import FactorizedSlopes, SampledSlopes, Slopes
 
 __all__ = [
     "Batch",
@@ -46,17 +49,23 @@ __all__ = [
     "EStep",
     "EffectiveDimension",
     "Evidence",
+    "FactorizedSlopes",
+    "FilterPrior",
+    "Filters",
     "Fit",
     "GPriorScale",
     "GaussianCurvature",
     "Learned",
     "Measurement",
+    "Part",
     "PrimalSolve",
     "Prior",
     "Regularizers",
     "RowKernel",
+    "SampledSlopes",
     "Samples",
     "SequentialPosterior",
+    "Slopes",
     "StoredData",
     "Warm",
     "WarmStart",

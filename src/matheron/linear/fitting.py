@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.arguments import require_count
 from matheron.linear.data import Data
-from matheron.linear.mackay import EStep, learn_prior
+from matheron.linear.mackay import EStep, Estimator, learn_prior
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import draw_regularizers
 from matheron.linear.samples import Samples
@@ -53,6 +53,7 @@ def fit_posterior(
     final_samples: int,
     learning: EStep | None = None,
     learn_noise: bool = False,
+    estimator: Estimator = "function",
     mode: bool = False,
     generator: torch.Generator,
     progress: bool = False,
@@ -77,7 +78,7 @@ def fit_posterior(
     if em_steps:
         learned = learn_prior(
             data, prior, em_steps=em_steps, num_samples=num_samples, settings=learning or step,
-            learn_noise=learn_noise, generator=generator, progress=progress, checkpoint=checkpoint,
+            learn_noise=learn_noise, estimator=estimator, generator=generator, progress=progress, checkpoint=checkpoint,
             keep_checkpoint=True,
         )  # fmt: skip
         prior, data, history, found_mode = learned.prior, learned.data, learned.history, learned.samples.mode

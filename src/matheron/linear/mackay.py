@@ -25,7 +25,7 @@ from matheron.solvers import ConvergenceWarning
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 
-Estimator = Literal["function", "weight"]
+Estimator = Literal["function", "weight", "pull"]
 
 MOST = 1e4
 """No update changes a precision by more than this factor."""
@@ -79,15 +79,19 @@ def effective_dimension(
 
     ``"function"``: ``mean_j ζ_gᵀ(Mζ)_g``, in all ``mean_j Σ_i ‖Φ_iζ_j‖²_{B_i}``, which is never negative but can
     exceed its bound. ``"weight"``: ``d_g − mean_j ‖ζ_g‖²_A``, which varies more where ``γ`` is far below ``d`` and
-    can be negative. Thesis, sections 2.4.4 and 6.2.1.
+    can be negative. ``"pull"``: ``mean_j ‖(w₀ − ζ)_g‖²_A``, how far the data pulled a prior sample: never negative and
+    steady where groups stand in for each other, but only for samples that have converged. Thesis, sections 2.4.4 and
+    6.2.1.
     """
     sizes = prior.group_sizes
     if estimator == "function":
         raw = measured.fits.mean()[None] if len(sizes) == 1 else measured.curvature_forms.mean(1)
     elif estimator == "weight":
         raw = sizes - measured.prior_forms.mean(1)
+    elif estimator == "pull":
+        raw = measured.pulled_forms.mean(1)
     else:
-        raise ValueError(f"estimator must be 'function' or 'weight', got {estimator!r}")
+        raise ValueError(f"estimator must be 'function', 'weight' or 'pull', got {estimator!r}")
     most = sizes.clamp(max=float(num_rows))
     # A group without effective dimension would have a precision of zero, an improper prior.
     return EffectiveDimension(torch.minimum(raw.clamp(min=1e-6), most), raw)

@@ -26,6 +26,8 @@ class Prior(ABC):
     num_weights: int
     dtype: torch.dtype
     device: torch.device
+    groups: Int[Tensor, " d"] | None = None
+    """Which group every weight belongs to, where there are several."""
 
     @property
     @abstractmethod
@@ -59,11 +61,16 @@ class Prior(ABC):
     @property
     def group_sizes(self) -> Float[Tensor, " g"]:
         """How many weights each group has."""
-        return torch.tensor([float(self.num_weights)], dtype=torch.float64)
+        if self.groups is None:
+            return torch.tensor([float(self.num_weights)], dtype=torch.float64)
+        return torch.bincount(self.groups, minlength=len(self.values)).double().cpu()
 
     def group_sums(self, V: Float[Tensor, "d s"]) -> Float[Tensor, "g s"]:
         """Sums over the weights of each group, in float64 on the CPU."""
-        return V.sum(0, keepdim=True).double().cpu()
+        if self.groups is None:
+            return V.sum(0, keepdim=True).double().cpu()
+        sums = V.new_zeros(len(self.values), V.shape[1]).index_add_(0, self.groups, V)
+        return sums.double().cpu()
 
     def draw(self, num: int, generator: torch.Generator) -> Float[Tensor, "d num"]:
         """``R u ~ N(0, A⁻¹)``, one draw per column."""
@@ -158,20 +165,6 @@ class DiagonalPrior(Prior):
         """``Σ_i log a_g(i) − 2 Σ_i log s_i``."""
         total = (self.group_sizes * self._values.log()).sum()
         return total if self.scale is None else total - 2.0 * self.scale.double().log().sum().cpu()
-
-    @property
-    def group_sizes(self) -> Float[Tensor, " g"]:
-        """Weights per group."""
-        if self.groups is None:
-            return super().group_sizes
-        return torch.bincount(self.groups, minlength=len(self._values)).double().cpu()
-
-    def group_sums(self, V: Float[Tensor, "d s"]) -> Float[Tensor, "g s"]:
-        """Rows of ``V`` added up by group."""
-        if self.groups is None:
-            return super().group_sums(V)
-        sums = V.new_zeros(len(self._values), V.shape[1]).index_add_(0, self.groups, V)
-        return sums.double().cpu()
 
 
 def _require_groups(groups: Tensor, num_weights: int, num_groups: int) -> None:

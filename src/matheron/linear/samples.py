@@ -22,14 +22,15 @@ class Measurement:
 
     ``residual`` is the gradient of each objective, the mode's last, in units of the data's pull at zero weights and
     in the norm ``‖·‖_A⁻¹``. ``curvature_forms`` ``(g, s)`` are ``ζ_gᵀ(Mζ)_g`` of each group of weights,
-    ``prior_forms`` are ``ζ_gᵀ(Aζ)_g``, ``mode_forms`` ``(g,)`` are ``w⋆_gᵀ(Aw⋆)_g``. ``loss`` is that of the mode,
-    without the prior.
+    ``pulled_forms`` are ``‖(w₀ − ζ)_g‖²_A``, how far the data pulled a prior sample, ``prior_forms`` are
+    ``ζ_gᵀ(Aζ)_g``, ``mode_forms`` ``(g,)`` are ``w⋆_gᵀ(Aw⋆)_g``. ``loss`` is that of the mode, without the prior.
     """
 
     residual: Float[Tensor, " k"]
     fits: Float[Tensor, " s"]
     """``Σ_i ‖Φ_i ζ‖²_{B_i}`` of each sample, never negative."""
     curvature_forms: Float[Tensor, "g s"]
+    pulled_forms: Float[Tensor, "g s"]
     prior_forms: Float[Tensor, "g s"]
     mode_forms: Float[Tensor, " g"] | None
     loss: float | None
@@ -161,10 +162,12 @@ def measure(
     whole[:num] -= prior.precision(regularizers.center(prior).mT).mT
     size = (whole * prior.covariance(whole.mT).mT).sum(1).clamp(min=0.0).sqrt()
     forms = prior.group_sums((weights * prior.precision(weights.mT).mT).mT)
+    pulled = (regularizers.start(prior) - samples).mT
     return Measurement(
         residual=size / units(prior, regularizers, mode is not None),
         fits=fits.cpu(),
         curvature_forms=prior.group_sums((samples * total[:num]).mT),
+        pulled_forms=prior.group_sums(pulled * prior.precision(pulled)),
         prior_forms=forms[:, :num],
         mode_forms=None if mode is None else forms[:, num],
         loss=None if mode is None else float(loss),

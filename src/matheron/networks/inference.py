@@ -9,7 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.linear import Data, DenseSolve, Descent, DualSolve, EStep, PrimalSolve, Prior, Regularizers, Samples, Warm
+from matheron.linear import (
+    Batch,
+    Data,
+    DenseSolve,
+    Descent,
+    DualSolve,
+    EStep,
+    PrimalSolve,
+    Prior,
+    Regularizers,
+    Samples,
+    Warm,
+)
 from matheron.networks.data import KeptData, NetworkData
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky
@@ -97,11 +109,15 @@ class AtWeights:
         forms = prior.group_sums(column * prior.precision(column))[:, 0]
         loss = 0.0
         for batch in data.batches():
-            features: Any = batch.features
-            loss += float(batch.loss(features.outputs.reshape(-1, 1) - features.offset[:, None]))
+            loss += float(batch.loss(self.predicted(batch)))
         # A residual of the mode would be that of a point which was not sought.
         measured = replace(found.measured, mode_forms=forms, loss=loss)
         return replace(found, mode=self.weights, measured=measured)
+
+    def predicted(self, batch: Batch) -> Float[Tensor, "m 1"]:
+        """What the network puts out, as weights of the tangent model would have to predict it."""
+        features: Any = batch.features
+        return features.outputs.reshape(-1, 1) - features.offset[:, None]
 
 
 def kept(data: NetworkData, choice: Choice) -> NetworkData | KeptData:

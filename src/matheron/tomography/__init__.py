@@ -12,11 +12,15 @@ from matheron.tomography.gaussian_image import GaussianImage
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import ImagePrior
 from matheron.tomography.linearized_dip import LinearizedDIP
+from matheron.tomography.mc_dropout import MonteCarloDropout
 from matheron.tomography.parallel import ParallelBeam
+from matheron.tomography.predcp import PredCP, sampled_variation
 from matheron.tomography.pretraining import pretrain, random_ellipses
 from matheron.tomography.scan import Scan
 from matheron.tomography.scan_design import ScanDesign, design_scan
 from matheron.tomography.total_variation import TotalVariation, total_variation
+from matheron.tomography.tv_prior import filters_of
+from matheron.tomography.type_two import TypeTwoMAP
 from matheron.tomography.unet import UNet
 
 __all__ = [
@@ -30,17 +34,22 @@ __all__ = [
     "ImagePrior",
     "LineIntegrals",
     "LinearizedDIP",
+    "MonteCarloDropout",
     "ParallelBeam",
+    "PredCP",
     "Reconstruction",
     "Scan",
     "ScanDesign",
     "TotalVariation",
+    "TypeTwoMAP",
     "UNet",
     "cgls",
     "design_scan",
     "filtered_back_projection",
+    "filters_of",
     "from_counts",
     "pretrain",
     "random_ellipses",
+    "sampled_variation",
     "total_variation",
 ]

@@ -8,13 +8,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear import (
+    Batch,
     Descent,
     DualSolve,
     EStep,
     GaussianCurvature,
+    PrimalSolve,
     StoredData,
 )
-from matheron.networks.inference import KEEP, SMALL
+from matheron.networks.inference import KEEP, SMALL, AtWeights
 from matheron.operators import Dense, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky, RandomizedSVD
@@ -22,7 +24,7 @@ from matheron.solvers import CG, Cholesky, RandomizedSVD
 METHODS = ("auto", "exact", "cg", "sgd")
 
 LARGE = 50_000
-"""Measurements beyond which conjugate gradients may converge slowly (thesis, section 7.3.6)."""
+"""Measurements beyond which conjugate gradients on them may converge slowly (thesis, section 7.3.6)."""
 
 RANK = 400
 """Of the preconditioner (thesis, section 7.3.4)."""
@@ -47,36 +49,47 @@ class ImageModel:
         noise_precision: float,
         method: str = "auto",
         descent: Descent | None = None,
+        *,
+        on_measurements: bool = False,
     ) -> ImageModel:
         """``"exact"``: ``Φ`` in memory and one factorization; ``"cg"``: preconditioned conjugate gradients over
-        measurements; ``"sgd"``: descent over weights; ``"auto"``: by the sizes."""
+        measurements or, where these are many or more than weights, over weights, unless ``on_measurements``;
+        ``"sgd"``: descent over weights; ``"auto"``: by the sizes.
+
+        A step of descent takes a whole pass through the network for a batch of measurements, one of conjugate gradients
+        for all of them: in space, too, they are the quicker way over weights.
+        """
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
         rows, weights = features.shape
         size = rows * weights * features.dtype.itemsize
+        fits = size <= KEEP * free_memory(features.device)
         if method == "auto":
-            if descent is not None or rows > LARGE:
-                method = "sgd"
-            else:
-                method = "exact" if rows <= SMALL and size <= KEEP * free_memory(features.device) else "cg"
+            solved = "exact" if rows <= SMALL and fits else "cg"
+            method = solved if descent is None else "sgd"
         if method == "exact":
             needed = size + 3 * 8 * rows**2
             if needed > 0.5 * free_memory(features.device):
                 raise MemoryError(
                     f"{rows} measurements by {weights} weights take {gibibytes(needed)}; use method='cg' or 'sgd'"
                 )
+        if method == "exact" or (method == "cg" and fits and not isinstance(features, Dense)):
             features = stored(features)
+        by_weights = not on_measurements and (weights < rows or rows > LARGE)
         reason = {
             "exact": "exact, by measurements",
-            "cg": "preconditioned conjugate gradients on measurements",
+            "cg": f"preconditioned conjugate gradients on {'weights' if by_weights else 'measurements'}",
             "sgd": "stochastic gradient descent on weights",
         }[method]
-        solver = (
-            Cholesky()
-            if method == "exact"
-            else CG(tolerance=1e-4, preconditioner=RandomizedSVD(min(RANK, -(-rows // 4))))
-        )
-        step: EStep = (descent or Descent()) if method == "sgd" else DualSolve(solver)
+        step: EStep
+        if method == "sgd":
+            step = descent or Descent()
+        elif method == "exact":
+            step = DualSolve(Cholesky())
+        elif by_weights:
+            step = PrimalSolve()
+        else:
+            step = DualSolve(CG(tolerance=1e-4, preconditioner=RandomizedSVD(min(RANK, -(-rows // 4)))))
         curvature = GaussianCurvature(noise_precision, size=rows, dtype=features.dtype, device=features.device)
         batch = -(-rows // BATCHES) if method == "sgd" else None
         data = StoredData(features, curvature, targets, batch)
@@ -93,3 +106,11 @@ def kept(features: Operator) -> Operator:
     rows, weights = features.shape
     size = rows * weights * features.dtype.itemsize
     return stored(features) if size <= KEEP * free_memory(features.device) else features
+
+
+class AtOwnWeights(AtWeights):
+    """An E-step whose mode is the network's own weights: they predict ``Φ ṽ``."""
+
+    def predicted(self, batch: Batch) -> Float[Tensor, "m 1"]:
+        """``Φ ṽ``, as the targets are without the offset."""
+        return batch.features @ self.weights[:, None]

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from matheron.arguments import require_positive
-from matheron.linear import Descent, DiagonalPrior, GaussianCurvature, Prior, StoredData, fit_posterior
+from matheron.linear import (
+    Descent,
+    DiagonalPrior,
+    DualSolve,
+    FilterPrior,
+    GaussianCurvature,
+    PrimalSolve,
+    Prior,
+    StoredData,
+    fit_posterior,
+)
 from matheron.linear.fitting import require_numbers
 from matheron.networks import JacobianOperator, TangentModel
 from matheron.networks.priors import starting_prior
@@ -21,9 +32,14 @@ from matheron.solvers.iteration import draw_seed
 from matheron.tomography.dip import DeepImagePrior, require_sinogram
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import TangentImages
-from matheron.tomography.inference import ImageModel, kept
+from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
+from matheron.tomography.predcp import PredCP
+from matheron.tomography.tv_prior import block_groups, learn_tv, learning_method, starting_filters
+from matheron.tomography.type_two import TypeTwoMAP
 
-PRIORS = ("g", "isotropic", "blockwise")
+PRIORS = ("g", "isotropic", "blockwise", "tv")
+
+EVIDENCES = ("tangent", "network")
 
 DRAWS = 128
 """Of the curvature's diagonal, for the scale of the g-prior."""
@@ -36,8 +52,14 @@ class LinearizedDIP(ImagePosterior):
     mean is the reconstruction ``g(ṽ)`` itself. ``prior`` is ``"g"``, ``A = a diag(φᵀTᵀTφ)``; ``"isotropic"``, ``aI``;
     or ``"blockwise"``, one ``a`` for each block of the network, that is for each of its submodules. They are learnt by
     MacKay's update, and the noise precision ``b = (m − γ) / ‖y − T h(w⋆)‖²`` with them unless ``noise``, the
-    variance, is given. A blockwise prior wants float64: in float32 the precision of a block that the scan hardly sees
-    can fall until the system is singular, which is an error.
+    variance, is given. Features that were fitted to the scan explain it from the last block alone: many updates of a
+    blockwise prior leave out all others and make error bars too narrow, one or two do not.
+
+    ``prior="tv"`` is :class:`~matheron.linear.FilterPrior`, smooth filters with a variance and a lengthscale for each
+    block, learnt with the noise by :class:`TypeTwoMAP`; :class:`PredCP` holds lengthscales to images of little total
+    variation unless ``predcp=False``; a number is the rate at which they are held to it, one in the thesis, in units of
+    the image. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent
+    model's optimum, for comparison (§ 5.2).
 
     >>> import math, torch
     >>> from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
@@ -53,11 +75,27 @@ class LinearizedDIP(ImagePosterior):
     (torch.Size([12, 12]), torch.Size([12, 12]), torch.Size([5, 12, 12]))
     """
 
-    def __init__(self, dip: DeepImagePrior, prior: str = "g", *, noise: float | None = None) -> None:
+    def __init__(
+        self,
+        dip: DeepImagePrior,
+        prior: str = "g",
+        *,
+        noise: float | None = None,
+        predcp: bool | float | None = None,
+        evidence: str = "tangent",
+    ) -> None:
         if prior not in PRIORS:
             raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
+        if predcp is not None and prior != "tv":
+            raise ValueError(f"predcp is for lengthscales, and prior={prior!r} has none; leave it out or take 'tv'")
+        if evidence not in EVIDENCES:
+            raise ValueError(f"evidence must be one of {', '.join(EVIDENCES)}, got {evidence!r}")
+        if evidence == "network" and prior == "tv":
+            raise ValueError("evidence='network' is for priors learnt by MacKay's update, which 'tv' is not")
         _ = dip.image
-        self.dip, self.prior_name, self.follows_scan = dip, prior, prior == "g"
+        self.dip, self.prior_name, self.evidence, self.follows_scan = dip, prior, evidence, prior == "g"
+        self.predcp = float(require_positive("predcp", prior == "tv" if predcp is None else float(predcp), zero=True))
+        """The rate of the expected total variation, zero without it."""
         self.noise = None if noise is None else float(require_positive("noise", noise))
         self.history: list[dict[str, Any]] = []
         self.report: LaplaceReport | None = None
@@ -79,6 +117,7 @@ class LinearizedDIP(ImagePosterior):
         final_samples: int = 64,
         method: str = "auto",
         descent: Descent | None = None,
+        ascent: TypeTwoMAP | None = None,
         scale_draws: int = DRAWS,
         generator: torch.Generator | None = None,
         progress: bool = False,
@@ -87,33 +126,58 @@ class LinearizedDIP(ImagePosterior):
         """Learn prior and noise in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
 
         ``A`` is the scan of ``y`` where it is not the one that the network was fitted to. ``em_steps=0`` keeps what the
-        prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements with a randomized
-        preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which.
+        prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements or weights with a
+        randomized preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report
+        says which. A ``"tv"`` prior is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
         """
         require_numbers(em_steps, num_samples, final_samples)
+        if ascent is not None and self.prior_name != "tv":
+            raise ValueError(f"ascent is for prior='tv', and this is {self.prior_name!r}; set em_steps instead")
         self._again = {
             "em_steps": em_steps, "num_samples": num_samples, "final_samples": final_samples, "method": method,
-            "descent": descent, "scale_draws": scale_draws,
+            "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
         }  # fmt: skip
         A = self.dip.A if A is None else A
         self.A, self.y = A, require_sinogram(y, A)
         y = self.y
         source = torch.Generator().manual_seed(draw_seed(generator))
         tangent, mean = self.dip.tangent(), self.dip.image
+        if self.prior_name == "tv" and em_steps:
+            method = learning_method(method, tangent, len(y), descent)
         Phi = JacobianOperator(tangent, self.dip.input, rows=mean.numel())
         # The weights of the tangent model explain all of the image but this.
         offset = A @ (mean.flatten() - Phi @ tangent.weights)
         misfit = (y - A @ mean.flatten()).square().mean()
         noise = self.noise if self.noise is not None else float(misfit.clamp(min=1e-12 * y.square().mean()))
-        model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent)
+        smooth = self.prior_name == "tv"
+        model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent, on_measurements=smooth)
         share = float(offset.norm() / (A @ mean.flatten()).norm())
         prior, floored = self._start(tangent, model, scale_draws, source)
+        data, step, learnt = model.data, model.step, None
+        if isinstance(prior, FilterPrior) and em_steps:
+            known = None
+            if self.predcp:
+                unit = self.dip.unit / self.predcp
+                known = PredCP.of(prior.filters, Phi, tuple(mean.shape), unit=unit, generator=source)
+            learnt = learn_tv(
+                prior, model, known, ascent or TypeTwoMAP(), learn_noise=self.noise is None, generator=source,
+                progress=progress, checkpoint=checkpoint,
+            )  # fmt: skip
+            prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
+        solved = isinstance(step, (DualSolve, PrimalSolve))
+        learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step
         found = fit_posterior(
-            model.data, prior, model.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
-            learn_noise=self.noise is None, mode=True, generator=source, progress=progress, checkpoint=checkpoint,
+            data, prior, step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
+            learning=learning, learn_noise=self.noise is None, mode=True, generator=source, progress=progress,
+            checkpoint=checkpoint,
+            # Blocks of a network stand in for each other, and only solved systems are known to have converged.
+            estimator="pull" if self.prior_name == "blockwise" and solved else "function",
         )  # fmt: skip
         self.prior, self.mode, self.history = found.prior, found.mode, found.history
         self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share)
+        if learnt is not None:
+            self.history, seconds = learnt.history, learnt.seconds + found.seconds
+            self.report = replace(self.report, em_converged=learnt.converged, seconds=seconds)
         self.effective_dimension = found.effective_dimension
         self._features = Phi
         self.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
@@ -142,12 +206,16 @@ class LinearizedDIP(ImagePosterior):
         """Network, prior and noise fitted to other measurements of the same image, the network from where it stands."""
         source = torch.Generator().manual_seed(draw_seed(generator))
         dip = self.dip.refitted(A, y, generator=source)
-        return LinearizedDIP(dip, self.prior_name, noise=self.noise).fit(y, generator=source, **self._again)
+        predcp = self.predcp if self.prior_name == "tv" else None
+        other = LinearizedDIP(dip, self.prior_name, noise=self.noise, predcp=predcp, evidence=self.evidence)
+        return other.fit(y, generator=source, **self._again)
 
     def _start(
         self, tangent: TangentModel, model: ImageModel, draws: int, generator: torch.Generator
-    ) -> tuple[DiagonalPrior, int]:
-        """A prior under which the network's own weights are of the usual size."""
+    ) -> tuple[Prior, int]:
+        """A prior under which the network's own weights are of the usual size, or one of equal blocks."""
+        if self.prior_name == "tv":
+            return starting_filters(tangent, model, generator), 0
         usual = tangent.num_weights / float(tangent.weights.square().sum())
         if self.prior_name == "blockwise":
             groups = block_groups(tangent)
@@ -160,16 +228,3 @@ class LinearizedDIP(ImagePosterior):
     def __repr__(self) -> str:
         state = "not fitted" if self._deviations is None else f"{len(self.deviations)} samples"
         return f"LinearizedDIP({tuple(self.dip.shape)}, prior={self.prior_name!r}, {state})"
-
-
-def block_groups(tangent: TangentModel) -> Int[Tensor, " d"]:
-    """Which block, that is which submodule of the network, every weight belongs to, counted as they come.
-
-    >>> from matheron.tomography import UNet
-    >>> tangent = TangentModel(UNet(scales=2, channels=2, skip_channels=1, groups=None).eval())
-    >>> block_groups(tangent).bincount().tolist()  # In, Down_0, Skip_0, Up_0, Out
-    [20, 76, 3, 94, 3]
-    """
-    owners = [name.partition(".")[0] for name in tangent.names]
-    place = {name: index for index, name in enumerate(dict.fromkeys(owners))}
-    return torch.tensor([place[name] for name in owners], device=tangent.device)[tangent.groups]
