@@ -82,6 +82,7 @@ SMALLER = {
         "held_out": 10,
         "test_images": 10,
         "epochs": 4,
+        "first": 1,
         "every": 1,
         "batch": 10,
         "decays": (1e-3,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,15 +12,16 @@ from torch import Tensor, nn
 from matheron.arguments import require_count, require_positive
 from matheron.linear import Descent, DiagonalPrior, WarmStart, draw_regularizers
 from matheron.linear.em_state import EMState
-from matheron.linear.mackay import maximized
+from matheron.linear.mackay import Estimator, maximized
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import choose, kept
-from matheron.networks.inputs import Forward
+from matheron.networks.inputs import Forward, call, map_tensors, single_output
 from matheron.networks.laplace import LinearizedLaplace
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import likelihood_of
 from matheron.networks.loading import Loading
 from matheron.networks.modes import linearizing
+from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
 from matheron.networks.priors import NAMES, starting_prior
 from matheron.networks.tangent import TangentModel
@@ -62,7 +64,7 @@ class OnlineLaplace:
         prior_precision: float = 1.0,
         parameters: Choice = None,
         forward: Forward | None = None,
-        offset: str = "simple",
+        offset: str = "affine",
         num_samples: int = 4,
         scale_draws: int = 16,
         method: str = "auto",
@@ -84,6 +86,8 @@ class OnlineLaplace:
         self._warm: WarmStart | None = None
         self._num_data = 0
         self.history: list[dict[str, Any]] = []
+        self.normalized: list[tuple[str, ...]] = []
+        """Parameters, module by module, whose scale a normalization layer was last seen to cancel."""
 
     @property
     def prior_precision(self) -> Float[Tensor, " g"]:
@@ -107,7 +111,7 @@ class OnlineLaplace:
 
         The step of the penalty taken at where it leads, which no precision makes unstable; a step down the penalty
         itself diverges where ``η A / n`` exceeds two. With momentum ``ρ`` a step is ``η / (1 − ρ)`` long in the end.
-        Nothing happens before the first update.
+        Modules whose scale a normalization layer cancels keep their norm. Nothing happens before the first update.
         """
         require_positive("step", step)
         if self._prior is None:
@@ -116,15 +120,32 @@ class OnlineLaplace:
         factors = 1.0 / (1.0 + step / self._num_data * self._prior.precision(ones)[:, 0])
         named = dict(self.model.named_parameters())
         chosen = [named[name] for name in self.names]
+        groups = [[named[name] for name in group] for group in self.normalized]
+        before = [_norm(group) for group in groups]
         for parameter, factor in zip(chosen, factors.split([p.numel() for p in chosen]), strict=True):
             parameter.mul_(factor.reshape(parameter.shape))
+        for group, size in zip(groups, before, strict=True):
+            # Nothing but the effective step would change with their scale, and running statistics would lag behind it.
+            scale = size / _norm(group).clamp(min=torch.finfo(size.dtype).tiny)
+            for parameter in group:
+                parameter.mul_(scale)
 
     def update(self, loader: Any) -> OnlineLaplace:
         """One E- and one M-step where training stands; mode, buffers and weights of the model stay as they are."""
         # Training is what the model is here for: that it was in that mode is not worth a warning.
+        loading = Loading.of(loader, self.batch_size)
         with linearizing(self.model):
-            self._step(Loading.of(loader, self.batch_size))
+            self._step(loading)
+        self.normalized = normalized_groups(self.model, self.names, lambda: self._loss(loading))
         return self
+
+    def _loss(self, loading: Loading) -> Float[Tensor, ""]:
+        """Of the first batch."""
+        inputs, targets = next(iter(loading.walk(None)))
+        like = next(self.model.parameters())
+        here = map_tensors(inputs, lambda t: t.to(like.device))
+        outputs = single_output((self.forward or call)(self.model, here)).flatten(1)
+        return self.likelihood.misfit(outputs, self.likelihood.place(targets, like.dtype, like.device)).mean()
 
     def _step(self, loading: Loading) -> None:
         tangent = TangentModel(self.model, parameters=self.parameters, forward=self.forward)
@@ -138,7 +159,9 @@ class OnlineLaplace:
         warm = None if self._warm is None else WarmStart(self._warm.samples, self._warm.mode, prior)
         found = choice.step.posterior(held, prior, drawn, mode=True, warm=warm, generator=self._source)
         state = EMState(prior, held, drawn, warm, self.history, drawn.epochs, 0.0, self._seed)
-        state = maximized(state, found, estimator="function", learn_noise=False, seconds=found.seconds)
+        # Layers stand in for each other, and only solved systems are known to have converged.
+        estimator: Estimator = "function" if isinstance(choice.step, Descent) else "pull"
+        state = maximized(state, found, estimator=estimator, learn_noise=False, seconds=found.seconds)
         assert isinstance(state.prior, DiagonalPrior)
         self._prior, self._precision, self._num_data = state.prior, state.prior.values, data.num_data
         self._warm, self.history = WarmStart.of(found), state.history
@@ -152,3 +175,7 @@ class OnlineLaplace:
         )  # fmt: skip
         options.setdefault("generator", self._source)
         return posterior.fit(loader, **options)
+
+
+def _norm(group: Sequence[Tensor]) -> Float[Tensor, ""]:
+    return torch.stack([parameter.square().sum() for parameter in group]).sum().sqrt()
