@@ -124,7 +124,7 @@ def run(config: Config, progress: Progress) -> Report:
     for name in progress(config.sets, "sets"):
         rows = {}
         for peer in ("matheron", "gpytorch"):
-            row, seconds = measure(name, peer, config)
+            row, seconds = progress.once(f"{name} {peer}", lambda name=name, peer=peer: measure(name, peer, config))
             rows[peer] = row
             table.append(row)
             curves[f"{name}, {peer}"] = seconds

@@ -43,6 +43,23 @@ def test_the_penalty_is_that_of_the_prior_and_so_is_its_gradient() -> None:
     torch.testing.assert_close(torch.cat([g.flatten() for g in gradient]), A @ v / len(X))
 
 
+@pytest.mark.parametrize("step", [1e-6, 1e9])
+def test_shrinking_is_the_implicit_step_of_the_penalty(step: float) -> None:
+    """``v ← argmin ½‖v − v₀‖² + η penalty(v)``: down its gradient for a small step, to zero for a large one."""
+    model, X, y = problem("classification")
+    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0))
+    before = TangentModel(model).weights
+    online.shrink(step)
+    torch.testing.assert_close(TangentModel(model).weights, before, rtol=0.0, atol=0.0)
+    online.update((X, y))
+    online.shrink(step)
+    after = TangentModel(model).weights
+    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(online.penalty(), list(model.parameters()))])
+    torch.testing.assert_close(after - before, -step * gradient)
+    if step > 1.0:
+        assert float(after.norm()) < 1e-3 * float(before.norm())
+
+
 @pytest.mark.parametrize("prior", ["g", "isotropic"])
 def test_updates_without_training_are_expectation_maximization(prior: str) -> None:
     model, X, y = problem("classification")

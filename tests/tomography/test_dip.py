@@ -52,6 +52,30 @@ def test_units_of_the_scan_change_nothing():
     assert torch.allclose(other.image, 300.0 * dip.image, rtol=1e-6)
 
 
+def test_a_unit_that_is_given_is_the_unit():
+    """A network between zero and one, of images in tenths."""
+    A, y, _ = problem()
+    bounded = nn.Sequential(net(), nn.Sigmoid())
+    dip = DeepImagePrior(A, bounded, shape=(8, 6), unit=0.1)
+    dip.fit(0.1 * y, steps=30, generator=torch.Generator().manual_seed(1))
+    assert dip.unit == 0.1
+    assert 0.0 < float(dip.image.min()) < float(dip.image.max()) < 0.1
+
+
+def test_a_refit_goes_on_from_where_the_network_stands():
+    """With the same settings, of other angles, and without touching the first."""
+    A, y, truth = problem(dtype=torch.float64)
+    dip = fitted(A, y, steps=100)
+    before = dip.image.clone()
+    wider = scan(angles=9).operator(dtype=torch.float64)
+    again = dip.refitted(wider, wider @ truth.flatten())
+    assert torch.equal(dip.image, before)
+    assert len(again.history) == 101
+    fresh = fitted(wider, wider @ truth.flatten(), steps=100)
+    assert again.history[0]["fit"] < 0.5 * fresh.history[0]["fit"]
+    assert float((again.image - truth).norm()) < float((before - truth).norm())
+
+
 def test_fitting_helps():
     A, y, truth = problem()
     dip = fitted(A, y, steps=150)

@@ -16,6 +16,7 @@ from matheron.arguments import require_between, require_count
 from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
 from matheron.operators import KernelOperator
+from matheron.operators.layout import multiply
 from matheron.solvers.iteration import Monitor, draw_seed
 from matheron.solvers.result import Result
 from matheron.solvers.windows import windows
@@ -182,7 +183,7 @@ class _Descent:
         """``P g``: along the top directions curvature is then that along the last of them."""
         if self.directions.shape[1] == 0:
             return gradient
-        return gradient - self.directions @ (self.shortening[:, None] * (self.directions.mT @ gradient))
+        return gradient - multiply(self.directions, self.shortening[:, None] * multiply(self.directions.mT, gradient))
 
     def curvature(self) -> float:
         """``λ_max((n/r) P K_ZI B_I K_IZ)`` over three random batches, by power iteration on their rows."""
@@ -229,7 +230,7 @@ class _Descent:
     def regularizer(self, v: Tensor) -> Tensor:
         """``Φ_Z Φ_Zᵀ v`` with features drawn anew: unbiased for ``K_ZZ v``."""
         phi = self.kernel.features(self.solver.features, dimension=self.Z.shape[1], generator=self.generator)(self.Z)
-        return phi @ (phi.mT @ v)
+        return multiply(phi, multiply(phi.mT, v))
 
     def restart(self) -> None:
         """Back to the average, with half the step."""

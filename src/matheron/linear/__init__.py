@@ -26,10 +26,12 @@ from matheron.linear.mackay import (
     noise_factor,
     precision_factors,
 )
+from matheron.linear.primal import PrimalSolve, WeightKernel, solve_primal
 from matheron.linear.prior import DiagonalPrior, Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart, measure
 from matheron.linear.sampling import Descent, sample_then_optimize
+from matheron.linear.sequential import SequentialPosterior
 from matheron.linear.slopes import FactorizedSlopes, SampledSlopes, Slopes
 
 __all__ = [
@@ -56,15 +58,18 @@ __all__ = [
     "Learned",
     "Measurement",
     "Part",
+    "PrimalSolve",
     "Prior",
     "Regularizers",
     "RowKernel",
     "SampledSlopes",
     "Samples",
+    "SequentialPosterior",
     "Slopes",
     "StoredData",
     "Warm",
     "WarmStart",
+    "WeightKernel",
     "bounds",
     "draw_regularizers",
     "effective_dimension",
@@ -82,5 +87,6 @@ __all__ = [
     "sample_then_optimize",
     "solve_dense",
     "solve_dual",
+    "solve_primal",
     "squared_error",
 ]

@@ -48,6 +48,18 @@ def information_gain(F: Float[Tensor, "s k c"]) -> Float[Tensor, " k"]:
     return 0.5 * torch.logdet(gram + identity)
 
 
+def scores(F: Float[Tensor, "s k c"], criterion: str) -> Float[Tensor, " k"]:
+    """:func:`squared_error` for ``"ese"``, :func:`information_gain` for ``"eig"``."""
+    return squared_error(F) if require_criterion(criterion) == "ese" else information_gain(F)
+
+
+def require_criterion(criterion: str) -> str:
+    """Return ``criterion`` if it is one."""
+    if criterion not in CRITERIA:
+        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    return criterion
+
+
 @torch.no_grad()
 def greedy_design(
     F: Float[Tensor, "s k c"],
@@ -60,8 +72,8 @@ def greedy_design(
 
     ``F`` are joint samples of every candidate's noiseless observation around its mean, in units of the noise's
     deviation; ``c`` entries are observed together. After each choice the samples of all others are conditioned on it
-    by Matheron's rule, ``F − C_·i (C_ii + I)⁻¹ (F_i + ε)``, with covariances ``C`` from the samples themselves. Thesis,
-    section 7.4.
+    by Matheron's rule, ``F − C_·i (C_ii + I)⁻¹ (F_i + ε)``, with covariances ``C`` from the samples themselves; where
+    the model's own are at hand, :class:`~matheron.linear.SequentialPosterior` conditions by those. Thesis, section 7.4.
 
     >>> import torch
     >>> g = torch.Generator().manual_seed(0)
@@ -76,28 +88,34 @@ def greedy_design(
     k = F.shape[1]
     if require_count("num", num) > k:
         raise ValueError(f"num is {num} but there are {k} candidates; ask for at most as many")
-    if criterion not in CRITERIA:
-        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    require_criterion(criterion)
     source = torch.Generator().manual_seed(draw_seed(generator))
     free = torch.ones(k, dtype=torch.bool, device=F.device)
-    indices, scores = [], []
+    indices, reached = [], []
     for _ in range(num):
-        score = squared_error(F) if criterion == "ese" else information_gain(F)
+        score = scores(F, criterion)
         best = int(torch.where(free, score, -torch.inf).argmax())
         free[best] = False
         indices.append(best)
-        scores.append(score[best])
-        F = conditioned(F, F[:, best], source)
-    return Design(torch.tensor(indices), torch.stack(scores).cpu())
+        reached.append(score[best])
+        observed = F[:, best]
+        gram, cross = observed.mT @ observed / len(F), observed.mT @ F.flatten(1) / len(F)
+        factor = torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=F.dtype, device=F.device))
+        F = conditioned(F.flatten(1), observed, factor, cross, source).reshape(F.shape)
+    return Design(torch.tensor(indices), torch.stack(reached).cpu())
 
 
 def conditioned(
-    F: Float[Tensor, "s k c"], observed: Float[Tensor, "s c"], generator: torch.Generator
-) -> Float[Tensor, "s k c"]:
-    """Samples given that ``observed``, plus noise of variance one, was measured as zero."""
-    s, c = observed.shape
-    noise = torch.randn(s, c, dtype=F.dtype, generator=generator, device=generator.device).to(F.device)
-    gram = observed.mT @ observed / s + torch.eye(c, dtype=F.dtype, device=F.device)
-    weights = torch.cholesky_solve((observed + noise).mT, torch.linalg.cholesky(gram))
-    cross = observed.mT @ F.flatten(1) / s
-    return F - (weights.mT @ cross).reshape(F.shape)
+    F: Float[Tensor, "s n"],
+    observed: Float[Tensor, "s c"],
+    factor: Float[Tensor, "c c"],
+    cross: Float[Tensor, "c n"],
+    generator: torch.Generator,
+) -> Float[Tensor, "s n"]:
+    """``F − crossᵀ (L Lᵀ)⁻¹ (F_o + ε)``: samples given that ``observed``, plus noise of variance one, was zero.
+
+    ``L`` is the ``factor`` of the covariance of what was measured, noise included; ``cross`` that with all of ``F``.
+    """
+    noise = torch.randn(observed.shape, dtype=F.dtype, generator=generator, device=generator.device).to(F.device)
+    weights = torch.cholesky_solve((observed + noise).mT.to(factor.dtype), factor)
+    return F - (weights.mT @ cross).to(F.dtype)

@@ -35,7 +35,7 @@ class EMState:
         if warm is None:  # nothing has been done yet that would have to be done again
             return
         tensors = {f"regularizers.{name}": getattr(drawn, name) for name in ("unit", "pull", "slope", "noise")}
-        tensors |= {f"warm.{name}": getattr(warm, name) for name in ("samples", "mode", "steepness", "dual")}
+        tensors |= {f"warm.{name}": getattr(warm, name) for name in ("samples", "mode", "steepness", "dual", "sketch")}
         tensors |= {"precision": self.prior.values, "warm.precision": warm.prior.values}
         tensors["generator"] = generator.get_state()
         header = {
@@ -72,7 +72,7 @@ class EMState:
         )  # fmt: skip
         warm = WarmStart(
             here["warm.samples"], here.get("warm.mode"), prior.with_values(here["warm.precision"]),
-            here.get("warm.steepness"), here.get("warm.dual"),
+            here.get("warm.steepness"), here.get("warm.dual"), here.get("warm.sketch"),
         )  # fmt: skip
         if header["noise_precision"] is not None:
             data = data.with_noise_precision(header["noise_precision"])

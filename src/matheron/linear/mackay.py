@@ -231,9 +231,10 @@ def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noi
         record["noise_precision"] = data.noise_precision
         data = data.with_noise_precision(change * data.noise_precision)
         regularizers = regularizers.with_noise_scaled(change)
-        # Steps were measured under the noise before.
+        # Steps and sketches were measured under the noise before.
         steepness = None if warm.steepness is None else (warm.steepness - 1.0) * change + 1.0
-        warm = replace(warm, steepness=steepness)
+        sketch = None if warm.sketch is None else change**0.5 * warm.sketch
+        warm = replace(warm, steepness=steepness, sketch=sketch)
         moved = max(moved, abs(math.log(change)))
     history = [*state.history, record | {"moved": moved, "events": events}]
     return EMState(prior.scaled(factors), data, regularizers, warm, history, epochs, seconds, state.seed)

@@ -44,7 +44,7 @@ class Prior(ABC):
 
     @abstractmethod
     def root(self, U: Float[Tensor, "d s"]) -> Float[Tensor, "d s"]:
-        """``R U`` with ``R Rᵀ = A⁻¹``."""
+        """``R U`` with the symmetric root ``R R = A⁻¹``."""
 
     @abstractmethod
     def log_determinant(self) -> Float[Tensor, ""]:

@@ -60,6 +60,8 @@ class Samples:
     """Largest eigenvalues that set the steps, of the samples' objective and of the mode's, over data and per batch."""
     dual: Float[Tensor, "k m"] | None = field(default=None, repr=False)
     """Solutions of the dual systems, to start the next ones from."""
+    sketch: Float[Tensor, "d r"] | None = field(default=None, repr=False)
+    """``F Fᵀ ≈ A^(-1/2) M A^(-1/2)``, the preconditioner of the next systems."""
 
     @property
     def residual(self) -> Float[Tensor, " k"]:
@@ -102,11 +104,12 @@ class WarmStart:
     prior: Prior
     steepness: Float[Tensor, "t 2"] | None = None
     dual: Float[Tensor, "k m"] | None = None
+    sketch: Float[Tensor, "d r"] | None = None
 
     @classmethod
     def of(cls, found: Samples) -> WarmStart:
         """From its result."""
-        return cls(found.samples, found.mode, found.prior, found.steepness, found.dual)
+        return cls(found.samples, found.mode, found.prior, found.steepness, found.dual, found.sketch)
 
 
 Warm = Samples | WarmStart

@@ -9,7 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.linear import Batch, Data, DenseSolve, Descent, DualSolve, EStep, Prior, Regularizers, Samples, Warm
+from matheron.linear import (
+    Batch,
+    Data,
+    DenseSolve,
+    Descent,
+    DualSolve,
+    EStep,
+    PrimalSolve,
+    Prior,
+    Regularizers,
+    Samples,
+    Warm,
+)
 from matheron.networks.data import KeptData, NetworkData
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky
@@ -18,6 +30,9 @@ METHODS = ("auto", "exact", "cg", "sgd")
 
 SMALL = 3_000
 """The side of a matrix that is factorized without a thought."""
+
+WORK = 2e10
+"""Multiplications for one assembly of a matrix beyond which conjugate gradients are the quicker exact answer."""
 
 KEEP = 0.1
 """The share of free memory a Jacobian may take to be kept: a cache, never a requirement."""
@@ -40,8 +55,9 @@ def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if method == "auto":
-        small = fits and min(rows, weights) <= SMALL
-        chosen = choose("exact" if small and descent is None else "sgd", data, descent)
+        side = min(rows, weights)
+        name = "exact" if side <= SMALL and rows * weights * side <= WORK else "cg"
+        chosen = choose(name if fits and descent is None else "sgd", data, descent)
         return replace(chosen, reason=f"{weights} weights and {rows} outputs: {chosen.reason}")
     if method == "exact":
         if size > 0.5 * free_memory(data.device):
@@ -52,6 +68,8 @@ def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
             return Choice(DenseSolve(), True, "exact, by weights")
         return Choice(DualSolve(Cholesky()), True, "exact, by outputs")
     if method == "cg":
+        if weights <= rows:
+            return Choice(PrimalSolve(), fits, "conjugate gradients on weights")
         return Choice(DualSolve(CG(epochs=400.0, tolerance=1e-3)), fits, "conjugate gradients on outputs")
     return Choice(descent or Descent(), fits, "stochastic gradient descent on weights")
 

@@ -115,7 +115,8 @@ class LinearizedLaplace:
         ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; a
         mapping has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets
         the descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the
-        other methods; ``"auto"`` is exact where a side of the Jacobian is small, else descent, and the report says so.
+        other methods; ``"auto"`` is exact where the Jacobian is small, takes conjugate gradients where it fits in a
+        share of free memory, else descent, and the report says so.
         With a ``checkpoint``, and a ``generator`` of the same seed, an interrupted fit goes on from its last EM step.
         """
         require_numbers(em_steps, num_samples, final_samples)

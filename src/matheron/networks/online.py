@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from matheron.arguments import require_count
+from matheron.arguments import require_count, require_positive
 from matheron.linear import Descent, DiagonalPrior, WarmStart, draw_regularizers
 from matheron.linear.em_state import EMState
 from matheron.linear.mackay import maximized
@@ -45,8 +45,9 @@ class OnlineLaplace:
     >>> online = OnlineLaplace(model, "classification", generator=g)
     >>> for epoch in range(5):
     ...     optimizer.zero_grad()
-    ...     (nn.functional.cross_entropy(model(X), y) + online.penalty()).backward()
+    ...     nn.functional.cross_entropy(model(X), y).backward()
     ...     optimizer.step()
+    ...     online.shrink(0.01)
     ...     online = online.update((X, y))
     >>> len(online.history), bool(online.prior_precision > 0)
     (5, True)
@@ -99,6 +100,24 @@ class OnlineLaplace:
         # The gradient is A v, also where A is not a table: ½ vᵀ(Av) with Av held has half of it.
         value = 0.5 * (v.detach() * weighted).sum()
         return (value + (weighted * (v - v.detach())).sum()) / self._num_data
+
+    @torch.no_grad()
+    def shrink(self, step: float) -> None:
+        """``v ← (I + η A / n)⁻¹ v``: in place of :meth:`penalty`, after each step of length ``η`` down the mean loss.
+
+        The step of the penalty taken at where it leads, which no precision makes unstable; a step down the penalty
+        itself diverges where ``η A / n`` exceeds two. With momentum ``ρ`` a step is ``η / (1 − ρ)`` long in the end.
+        Nothing happens before the first update.
+        """
+        require_positive("step", step)
+        if self._prior is None:
+            return
+        ones = torch.ones(self._prior.num_weights, 1, dtype=self._prior.dtype, device=self._prior.device)
+        factors = 1.0 / (1.0 + step / self._num_data * self._prior.precision(ones)[:, 0])
+        named = dict(self.model.named_parameters())
+        chosen = [named[name] for name in self.names]
+        for parameter, factor in zip(chosen, factors.split([p.numel() for p in chosen]), strict=True):
+            parameter.mul_(factor.reshape(parameter.shape))
 
     def update(self, loader: Any) -> OnlineLaplace:
         """One E- and one M-step where training stands; mode, buffers and weights of the model stay as they are."""

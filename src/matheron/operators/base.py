@@ -30,6 +30,9 @@ class Operator(ABC):
     tensor([3., 7.])
     """
 
+    origin: object = None
+    """What it was made from where that is more than numbers, such as a scan; parts of it do not inherit this."""
+
     def __init__(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
         self._shape, self._dtype, self._device = shape, dtype, device
 

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from matheron.operators.base import Operator
+from matheron.operators.layout import multiply
 
 
 class BlockLowRankInverse(Operator):
@@ -50,7 +51,7 @@ class BlockLowRankInverse(Operator):
     def product(self, V: Float[Tensor, "n s"]) -> Float[Tensor, "n s"]:
         """``O(n (b + r) s)``."""
         whitened = torch.bmm(self.roots, self.spread(V.to(self.roots.dtype))).flatten(0, 1)
-        whitened = whitened - self.projection @ (self.projection.mT @ whitened)
+        whitened = whitened - multiply(self.projection, multiply(self.projection.mT, whitened))
         blocks = torch.bmm(self.roots.mT, whitened.view(*self.places.shape, -1))
         result = V.new_zeros(V.shape[0] + 1, V.shape[1], dtype=blocks.dtype)
         return result.index_copy_(0, self.places.flatten(), blocks.flatten(0, 1))[:-1].to(self.dtype)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from matheron.arguments import require_float
 from matheron.operators.base import Index, Operator
-from matheron.operators.layout import by_columns
+from matheron.operators.layout import multiply
 
 
 class Dense(Operator):
@@ -27,7 +27,7 @@ class Dense(Operator):
 
     def product(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "n s"]:
         """One call to the matrix product."""
-        return self.matrix @ by_columns(V)
+        return multiply(self.matrix, V)
 
     def transpose(self) -> Operator:
         """A view."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from matheron.arguments import require_same
 from matheron.operators.base import Operator
+from matheron.operators.layout import multiply
 
 
 class LowRankInverse(Operator):
@@ -51,7 +52,7 @@ class LowRankInverse(Operator):
     def product(self, V: Float[Tensor, "n s"]) -> Float[Tensor, "n s"]:
         """``O(n r s)``."""
         whitened = self.root * V.to(self.root.dtype)
-        whitened = whitened - self.projection @ (self.projection.mT @ whitened)
+        whitened = whitened - multiply(self.projection, multiply(self.projection.mT, whitened))
         return (self.root * whitened).to(self.dtype)
 
     def transpose(self) -> Operator:

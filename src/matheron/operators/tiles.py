@@ -10,7 +10,7 @@ from torch import Tensor
 
 from matheron.kernels.evaluator import Evaluator, Scratch
 from matheron.operators.base import Index
-from matheron.operators.layout import by_columns
+from matheron.operators.layout import multiply
 from matheron.operators.memory import free_memory
 
 if TYPE_CHECKING:
@@ -38,17 +38,16 @@ class Tiles:
     def product(self, rows: Index, V: Float[Tensor, "m s"]) -> Float[Tensor, "r s"]:
         """``K[rows] V`` from kept rows where there are any."""
         self._refresh()
-        V = by_columns(V)
         if isinstance(rows, slice):
             rows = slice(*rows.indices(self.operator.shape[0]))
             if rows.step == 1 and self.keeps:
                 self._fill(rows)
-                return self.matrix[rows] @ V
+                return multiply(self.matrix[rows], V)
             if rows.step == 1:
                 return tiled_product(self.evaluator, rows, V)
             rows = torch.arange(rows.start, rows.stop, rows.step, device=V.device)
         if self.keeps and bool(self.filled.all()):
-            return self.matrix[rows] @ V
+            return multiply(self.matrix[rows], V)
         return tiled_product(self.evaluator.gather(rows), slice(0, len(rows), 1), V)
 
     def holds(self, rows: slice) -> bool:
@@ -98,18 +97,19 @@ class Tiles:
 @torch.no_grad()
 def tiled_product(evaluator: Evaluator, rows: slice, V: Tensor) -> Tensor:
     """``Σ_tiles K[rows, tile] V[tile]`` through one buffer."""
-    result = V.new_zeros(rows.stop - rows.start, V.shape[1])
+    # By columns, as in `multiply`.
+    result, columnwise = V.new_zeros(V.shape[1], rows.stop - rows.start), V.mT.contiguous()
     buffer = V.new_empty(TILE[0] * TILE[1])
     for top in range(rows.start, rows.stop, TILE[0]):
         part = slice(top, min(top + TILE[0], rows.stop))
-        out = result[part.start - rows.start : part.stop - rows.start]
+        out = result[:, part.start - rows.start : part.stop - rows.start]
         for left in range(0, V.shape[0], TILE[1]):
             columns = slice(left, min(left + TILE[1], V.shape[0]))
             shape = (part.stop - part.start, columns.stop - columns.start)
             tile = buffer[: shape[0] * shape[1]].view(shape)
             evaluator.fill(part, columns, tile)
-            out.addmm_(tile, V[columns])
-    return result
+            out.addmm_(columnwise[:, columns], tile.mT)
+    return result.mT
 
 
 def _address(t: Tensor) -> int:

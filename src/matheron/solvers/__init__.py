@@ -5,7 +5,15 @@ from matheron.solvers.auto import Auto
 from matheron.solvers.cg import CG
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.cholesky import Cholesky
-from matheron.solvers.preconditioners import Nystrom, NystromBlocks, PivotedCholesky, Preconditioner, RandomizedSVD
+from matheron.solvers.preconditioners import (
+    Factored,
+    Nystrom,
+    NystromBlocks,
+    PivotedCholesky,
+    Preconditioner,
+    RandomizedSVD,
+    Sketch,
+)
 from matheron.solvers.result import ConvergenceWarning, Result
 from matheron.solvers.sdd import SDD
 from matheron.solvers.sgd import SGD
@@ -20,11 +28,13 @@ __all__ = [
     "Checkpoint",
     "Cholesky",
     "ConvergenceWarning",
+    "Factored",
     "Nystrom",
     "NystromBlocks",
     "PivotedCholesky",
     "Preconditioner",
     "RandomizedSVD",
     "Result",
+    "Sketch",
     "SketchAndProject",
 ]

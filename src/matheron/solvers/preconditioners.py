@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -160,6 +160,56 @@ class NystromBlocks(Nystrom):
             if found is not None:
                 return found
         return factor
+
+
+@dataclass(frozen=True)
+class Sketch(Nystrom):
+    """``B = K R L⁻ᵀ`` with ``L Lᵀ = Rᵀ K R`` for ``rank`` random orthonormal columns ``R``; one epoch.
+
+    For an operator that is known by its products alone.
+
+    >>> Sketch(rank=100)
+    Sketch(rank=100)
+    """
+
+    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
+        """One pass over the matrix."""
+        test = torch.randn(system.n, self.rank_for(system.n), generator=generator, dtype=system.dtype)
+        test = torch.linalg.qr(test.to(system.device))[0]
+        columns = system.kernel_rows(slice(0, system.n), test).to(torch.float64)
+        return nystrom_factor(columns, test.to(torch.float64).mT @ columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Factored(Nystrom):
+    """``U (Λ − λ_r) Uᵀ + λ_r I + N`` of a ``B = U Λ^½ Vᵀ`` that is known already, from a like system.
+
+    What ``B`` caught stays as it is, and the smallest of it stands for all that it did not. Kept and applied in the
+    dtype of ``B``.
+
+    >>> import torch
+    >>> Factored(known=torch.ones(4, 2))
+    Factored(rank=2)
+    """
+
+    rank: int | None = field(init=False, default=None)
+    known: Float[Tensor, "n r"] = field(repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank", self.known.shape[1])
+
+    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
+        """Nothing to do."""
+        if self.known.shape[0] != system.n:
+            raise ValueError(f"known has {self.known.shape[0]} rows but the system has {system.n}")
+        return self.known
+
+    def invert(self, factor: Float[Tensor, "n r"], system: System) -> Operator:
+        """In the factor's own precision."""
+        values, vectors = torch.linalg.eigh(factor.mT @ factor)
+        least = values[0].clamp_min(0)
+        kept = (1.0 - least / values.clamp_min(torch.finfo(values.dtype).tiny)).clamp_min(0)
+        return LowRankInverse(factor @ (vectors * kept.sqrt()), system.noise.to(factor) + least, system.dtype)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from matheron.arguments import require_between, require_count
 from matheron.operators import Operator
+from matheron.operators.layout import multiply
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.descent import Descent
 from matheron.solvers.iteration import Iteration, IterativeSolver, Monitor, Problem, require_targets
@@ -106,7 +107,7 @@ class _PrimalDescent(Descent):
         features = self.operator.kernel.features(
             self.num_features, dimension=X.shape[1], generator=self.problem.generator
         )(X)
-        return features @ (features.mT @ (self.system.noise[:, None] * alpha))
+        return multiply(features, multiply(features.mT, self.system.noise[:, None] * alpha))
 
 
 def _curvature(problem: Problem, batch: int) -> Float[Tensor, ""]:

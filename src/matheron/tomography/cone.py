@@ -106,7 +106,7 @@ class ConeBeam(Scan):
 
     def operator(self, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> SlabProjector:
         """``A`` slab by slab; nothing but the geometry is kept."""
-        return SlabProjector(
+        A = SlabProjector(
             list(self.views()),
             self.image_shape,
             self.view_shape,
@@ -114,6 +114,8 @@ class ConeBeam(Scan):
             dtype=dtype,
             device=torch.device(device),
         )
+        A.origin = self
+        return A
 
     @property
     def _spacing(self) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,13 +30,14 @@ CLIP = 1.0
 class DeepImagePrior:
     """``min_v ½ ‖T g(v) − y‖² / ‖y‖² + tv · ‖D g(v)‖₁ / (n u)``: the image ``g(v)`` is a network's output (§ 7.1.3).
 
-    ``T`` is ``A``, ``D`` the differences of neighbors, ``n`` the number of pixels and ``u`` their unit, the
+    ``T`` is ``A``, ``D`` the differences of neighbors, ``n`` the number of pixels and ``u`` their ``unit``, else the
     root mean square of one step of least squares; the network's output is multiplied by it, so that neither ``tv`` nor
     the steps depend on the units of the scan. The strength of :func:`total_variation` is ``tv ‖y‖² / (n u)``.
 
     ``network`` maps ``(1, 1, *shape)`` to the same; without one it is ``UNet()``. Its input is ``input``, an image such
     as a filtered back-projection, or noise. Images are square unless ``shape`` or ``input`` says otherwise. The network
-    is fitted in place. Pre-training is left to the caller: any weights the network comes with are where it starts.
+    is fitted in place. Any weights the network comes with, such as those of
+    :func:`pretrain`, are where it starts.
 
     >>> import math, torch
     >>> from matheron.tomography import ParallelBeam
@@ -57,17 +59,20 @@ class DeepImagePrior:
         tv: float = 1e-3,
         input: Tensor | None = None,
         shape: Sequence[int] | None = None,
+        unit: float | None = None,
     ) -> None:
+        self.given_unit = None if unit is None else float(require_positive("unit", unit))
         self.A, self.tv = A, float(require_positive("tv", tv, zero=True))
         self.network = UNet().to(dtype=A.dtype, device=A.device) if network is None else network
         self.shape = require_shape(A, shape, input, getattr(self.network, "dims", 2))
         self.input = None if input is None else _require_input(input, A, self.shape)
         _require_network(self.network, A)
-        self.unit = 1.0
+        self.unit = self.given_unit or 1.0
         """``u``, in which the network counts pixels."""
         self.history: list[dict[str, float]] = []
         """``loss``, ``fit`` and ``variation`` before every step, the last after all."""
         self._image: Tensor | None = None
+        self._again: dict[str, Any] = {}
 
     def fit(
         self,
@@ -86,10 +91,12 @@ class DeepImagePrior:
         """
         require_count("steps", steps)
         require_positive("learning_rate", learning_rate)
+        self._again = {"steps": steps, "learning_rate": learning_rate}
         y = require_sinogram(y, self.A)
-        self.unit = float(cgls(self.A, y, iterations=1).image.square().mean().sqrt())
-        if not self.unit > 0.0:
+        found = float(cgls(self.A, y, iterations=1).image.square().mean().sqrt())
+        if not found > 0.0:
             raise ValueError("y says nothing of the image, as Aᵀy is zero; check that it belongs to this operator")
+        self.unit = self.given_unit or found
         if self.input is None:
             noise = torch.rand((1, 1, *self.shape), dtype=self.A.dtype, generator=generator)
             self.input = (0.1 * noise).to(self.A.device)
@@ -114,6 +121,15 @@ class DeepImagePrior:
         if place is not None:
             place.remove()
         return self
+
+    def refitted(
+        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+    ) -> DeepImagePrior:
+        """A copy, fitted to other measurements of the same image from where this one stands, in as many steps."""
+        _ = self.image
+        options: dict[str, Any] = {"tv": self.tv, "input": self.input, "shape": self.shape, "unit": self.given_unit}
+        other = DeepImagePrior(A, copy.deepcopy(self.network), **options)
+        return other.fit(y, generator=generator, **self._again)
 
     @property
     def image(self) -> Float[Tensor, "*shape"]:

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.arguments import require_between, require_count, require_finite, require_float
+from matheron.operators.base import Operator
+from matheron.tomography.image_prior import ImagePrior
 from matheron.tomography.scan import require_memory
 
 FLOOR = 1e-6
@@ -35,6 +37,12 @@ class ImagePosterior:
     _mean: Float[Tensor, "*shape"] | None = None
     _deviations: Float[Tensor, "s pixels"] | None = None
     noise_precision: float = math.nan
+    A: Operator
+    """``T``, the scan of what was measured."""
+    y: Float[Tensor, " m"]
+    """What was measured."""
+    follows_scan: bool = False
+    """Whether the prior depends on the scan, as the g-prior does."""
 
     def adopt(
         self, mean: Float[Tensor, "*shape"], deviations: Float[Tensor, "s pixels"], noise_precision: float
@@ -100,6 +108,16 @@ class ImagePosterior:
         reach = float(torch.special.ndtri(torch.tensor((1.0 + level) / 2.0, dtype=torch.float64)))
         inside = (self._require_image(image) - self.mean).abs() <= reach * self.std
         return float(inside.double().mean())
+
+    def image_prior(self, A: Operator | None = None, generator: torch.Generator | None = None) -> ImagePrior:
+        """``N(0, K)``, the prior whose posterior this is; one that follows the scan follows ``A`` where it is given."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no prior; take GaussianImage or LinearizedDIP")
+
+    def refitted(
+        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+    ) -> ImagePosterior:
+        """The same model of other measurements of the same image; this one stays as it is."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be fitted; take GaussianImage or LinearizedDIP")
 
     def _require_image(self, image: Tensor) -> Tensor:
         image = require_finite("image", require_float("image", image))

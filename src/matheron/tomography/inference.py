@@ -13,6 +13,7 @@ from matheron.linear import (
     DualSolve,
     EStep,
     GaussianCurvature,
+    PrimalSolve,
     StoredData,
 )
 from matheron.networks.inference import KEEP, SMALL, AtWeights
@@ -23,7 +24,7 @@ from matheron.solvers import CG, Cholesky, RandomizedSVD
 METHODS = ("auto", "exact", "cg", "sgd")
 
 LARGE = 50_000
-"""Measurements beyond which conjugate gradients may converge slowly (thesis, section 7.3.6)."""
+"""Measurements beyond which conjugate gradients on them may converge slowly (thesis, section 7.3.6)."""
 
 RANK = 400
 """Of the preconditioner (thesis, section 7.3.4)."""
@@ -48,17 +49,24 @@ class ImageModel:
         noise_precision: float,
         method: str = "auto",
         descent: Descent | None = None,
+        *,
+        on_measurements: bool = False,
     ) -> ImageModel:
         """``"exact"``: ``Φ`` in memory and one factorization; ``"cg"``: preconditioned conjugate gradients over
-        measurements; ``"sgd"``: descent over weights; ``"auto"``: by the sizes."""
+        measurements or, where these are many or more than weights, over weights, unless ``on_measurements``;
+        ``"sgd"``: descent over weights; ``"auto"``: by the sizes.
+
+        A step of descent takes a whole pass through the network for a batch of measurements, one of conjugate gradients
+        for all of them: in space, too, they are the quicker way over weights.
+        """
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
         rows, weights = features.shape
         size = rows * weights * features.dtype.itemsize
         fits = size <= KEEP * free_memory(features.device)
         if method == "auto":
-            small = "exact" if rows <= SMALL and fits else "cg"
-            method = "sgd" if descent is not None or rows > LARGE else small
+            solved = "exact" if rows <= SMALL and fits else "cg"
+            method = solved if descent is None else "sgd"
         if method == "exact":
             needed = size + 3 * 8 * rows**2
             if needed > 0.5 * free_memory(features.device):
@@ -66,23 +74,38 @@ class ImageModel:
                     f"{rows} measurements by {weights} weights take {gibibytes(needed)}; use method='cg' or 'sgd'"
                 )
         if method == "exact" or (method == "cg" and fits and not isinstance(features, Dense)):
-            # One pass back for every measurement: as a rule they are fewer than weights.
-            features = Dense(features.T.dense().mT.contiguous())
+            features = stored(features)
+        by_weights = not on_measurements and (weights < rows or rows > LARGE)
         reason = {
             "exact": "exact, by measurements",
-            "cg": "preconditioned conjugate gradients on measurements",
+            "cg": f"preconditioned conjugate gradients on {'weights' if by_weights else 'measurements'}",
             "sgd": "stochastic gradient descent on weights",
         }[method]
-        solver = (
-            Cholesky()
-            if method == "exact"
-            else CG(tolerance=1e-4, preconditioner=RandomizedSVD(min(RANK, -(-rows // 4))))
-        )
-        step: EStep = (descent or Descent()) if method == "sgd" else DualSolve(solver)
+        step: EStep
+        if method == "sgd":
+            step = descent or Descent()
+        elif method == "exact":
+            step = DualSolve(Cholesky())
+        elif by_weights:
+            step = PrimalSolve()
+        else:
+            step = DualSolve(CG(tolerance=1e-4, preconditioner=RandomizedSVD(min(RANK, -(-rows // 4)))))
         curvature = GaussianCurvature(noise_precision, size=rows, dtype=features.dtype, device=features.device)
         batch = -(-rows // BATCHES) if method == "sgd" else None
         data = StoredData(features, curvature, targets, batch)
         return cls(data, step, f"{weights} weights and {rows} measurements: {reason}")
+
+
+def stored(features: Operator) -> Dense:
+    """``Φ`` in memory, by one pass back for every row: as a rule they are fewer than weights."""
+    return Dense(features.T.dense().mT.contiguous())
+
+
+def kept(features: Operator) -> Operator:
+    """``Φ`` in memory where that takes a small share of it, for products to come; else as it is."""
+    rows, weights = features.shape
+    size = rows * weights * features.dtype.itemsize
+    return stored(features) if size <= KEEP * free_memory(features.device) else features
 
 
 class AtOwnWeights(AtWeights):

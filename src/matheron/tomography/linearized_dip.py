@@ -11,7 +11,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.arguments import require_positive
-from matheron.linear import Descent, DiagonalPrior, DualSolve, FilterPrior, Prior, fit_posterior
+from matheron.linear import (
+    Descent,
+    DiagonalPrior,
+    DualSolve,
+    FilterPrior,
+    GaussianCurvature,
+    PrimalSolve,
+    Prior,
+    StoredData,
+    fit_posterior,
+)
 from matheron.linear.fitting import require_numbers
 from matheron.networks import JacobianOperator, TangentModel
 from matheron.networks.priors import starting_prior
@@ -21,7 +31,8 @@ from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
 from matheron.tomography.dip import DeepImagePrior, require_sinogram
 from matheron.tomography.image_posterior import ImagePosterior
-from matheron.tomography.inference import AtOwnWeights, ImageModel
+from matheron.tomography.image_prior import TangentImages
+from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.tv_prior import block_groups, learn_tv, learning_method, starting_filters
 from matheron.tomography.type_two import TypeTwoMAP
@@ -82,7 +93,7 @@ class LinearizedDIP(ImagePosterior):
         if evidence == "network" and prior == "tv":
             raise ValueError("evidence='network' is for priors learnt by MacKay's update, which 'tv' is not")
         _ = dip.image
-        self.dip, self.prior_name, self.evidence = dip, prior, evidence
+        self.dip, self.prior_name, self.evidence, self.follows_scan = dip, prior, evidence, prior == "g"
         self.predcp = float(require_positive("predcp", prior == "tv" if predcp is None else float(predcp), zero=True))
         """The rate of the expected total variation, zero without it."""
         self.noise = None if noise is None else float(require_positive("noise", noise))
@@ -93,6 +104,8 @@ class LinearizedDIP(ImagePosterior):
         self.mode: Tensor | None = None
         """``w⋆``, the optimum of the tangent model."""
         self.effective_dimension = 0.0
+        self._features: Operator
+        self._again: dict[str, Any] = {}
 
     def fit(
         self,
@@ -113,15 +126,20 @@ class LinearizedDIP(ImagePosterior):
         """Learn prior and noise in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
 
         ``A`` is the scan of ``y`` where it is not the one that the network was fitted to. ``em_steps=0`` keeps what the
-        prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements with a randomized
-        preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which.
-        A ``"tv"`` prior is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
+        prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements or weights with a
+        randomized preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report
+        says which. A ``"tv"`` prior is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
         """
         require_numbers(em_steps, num_samples, final_samples)
         if ascent is not None and self.prior_name != "tv":
             raise ValueError(f"ascent is for prior='tv', and this is {self.prior_name!r}; set em_steps instead")
+        self._again = {
+            "em_steps": em_steps, "num_samples": num_samples, "final_samples": final_samples, "method": method,
+            "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
+        }  # fmt: skip
         A = self.dip.A if A is None else A
-        y = require_sinogram(y, A)
+        self.A, self.y = A, require_sinogram(y, A)
+        y = self.y
         source = torch.Generator().manual_seed(draw_seed(generator))
         tangent, mean = self.dip.tangent(), self.dip.image
         if self.prior_name == "tv" and em_steps:
@@ -131,7 +149,8 @@ class LinearizedDIP(ImagePosterior):
         offset = A @ (mean.flatten() - Phi @ tangent.weights)
         misfit = (y - A @ mean.flatten()).square().mean()
         noise = self.noise if self.noise is not None else float(misfit.clamp(min=1e-12 * y.square().mean()))
-        model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent)
+        smooth = self.prior_name == "tv"
+        model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent, on_measurements=smooth)
         share = float(offset.norm() / (A @ mean.flatten()).norm())
         prior, floored = self._start(tangent, model, scale_draws, source)
         data, step, learnt = model.data, model.step, None
@@ -145,13 +164,14 @@ class LinearizedDIP(ImagePosterior):
                 progress=progress, checkpoint=checkpoint,
             )  # fmt: skip
             prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
+        solved = isinstance(step, (DualSolve, PrimalSolve))
         learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step
         found = fit_posterior(
             data, prior, step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=learning, learn_noise=self.noise is None, mode=True, generator=source, progress=progress,
             checkpoint=checkpoint,
             # Blocks of a network stand in for each other, and only solved systems are known to have converged.
-            estimator="pull" if self.prior_name == "blockwise" and isinstance(step, DualSolve) else "function",
+            estimator="pull" if self.prior_name == "blockwise" and solved else "function",
         )  # fmt: skip
         self.prior, self.mode, self.history = found.prior, found.mode, found.history
         self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share)
@@ -159,8 +179,36 @@ class LinearizedDIP(ImagePosterior):
             self.history, seconds = learnt.history, learnt.seconds + found.seconds
             self.report = replace(self.report, em_converged=learnt.converged, seconds=seconds)
         self.effective_dimension = found.effective_dimension
+        self._features = Phi
         self.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
         return self
+
+    @torch.no_grad()
+    def image_prior(self, A: Operator | None = None, generator: torch.Generator | None = None) -> TangentImages:
+        """``N(0, φ A⁻¹ φᵀ)`` as it was learnt; ``φ`` is kept from now on where memory allows.
+
+        With a scan ``A`` the g-prior's ``diag(φᵀTᵀTφ)`` is that of ``A``, as much per measurement as it was.
+        """
+        _ = self.mean
+        assert self.prior is not None
+        self._features = kept(self._features)
+        if A is None or not self.follows_scan:
+            return TangentImages(self._features, self.prior)
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        curvature = GaussianCurvature(self.noise_precision, size=A.shape[0], dtype=A.dtype, device=A.device)
+        data, level = StoredData(A @ self._features, curvature), float(self.prior.values) * len(self.y) / A.shape[0]
+        prior, _ = starting_prior("g", self.dip.tangent(), data, level, self._again["scale_draws"], source)
+        return TangentImages(self._features, prior)
+
+    def refitted(
+        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+    ) -> LinearizedDIP:
+        """Network, prior and noise fitted to other measurements of the same image, the network from where it stands."""
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        dip = self.dip.refitted(A, y, generator=source)
+        predcp = self.predcp if self.prior_name == "tv" else None
+        other = LinearizedDIP(dip, self.prior_name, noise=self.noise, predcp=predcp, evidence=self.evidence)
+        return other.fit(y, generator=source, **self._again)
 
     def _start(
         self, tangent: TangentModel, model: ImageModel, draws: int, generator: torch.Generator

@@ -57,9 +57,11 @@ class PlanarScan(Scan):
 
     def operator(self, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Sparse:
         """``A`` by Joseph's method, built once and kept in compressed rows together with its transpose."""
-        return joseph(
+        A = joseph(
             self.rays(), self.shape[0], self.image_shape, self.pixel_spacing, dtype=dtype, device=torch.device(device)
         )
+        A.origin = self
+        return A
 
     def _shadow(self, needed: float) -> None:
         half = self.detectors * self.detector_spacing / 2

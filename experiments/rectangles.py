@@ -1,0 +1,42 @@
+"""Images with a preferential direction, their scans, and how well they are reconstructed."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+FINE = 4
+"""Points across a pixel, over which it is averaged."""
+
+
+def rectangles(size: int, generator: torch.Generator, *, number: int = 3, spread: float = 0.05) -> tuple[Tensor, float]:
+    """``number`` rectangles that add up, largest value one, and the direction that all are turned by but for noise of
+    ``spread`` radians: edges have two preferential directions, this one and the one across."""
+    preferred = math.pi / 2 * float(torch.rand((), generator=generator))
+    axis = (torch.arange(FINE * size) + 0.5) / FINE - size / 2
+    y, x = -axis[:, None], axis
+    image = torch.zeros(FINE * size, FINE * size)
+    for _ in range(number):
+        angle = preferred + spread * float(torch.randn((), generator=generator))
+        middle = 0.4 * size * (torch.rand(2, generator=generator) - 0.5)
+        half = size * (0.08 + 0.14 * torch.rand(2, generator=generator))
+        across = (x - middle[0]) * math.cos(angle) + (y - middle[1]) * math.sin(angle)
+        along = (y - middle[1]) * math.cos(angle) - (x - middle[0]) * math.sin(angle)
+        image += ((across.abs() <= half[0]) & (along.abs() <= half[1])).float()
+    image = avg_pool2d(image[None, None], FINE)[0, 0]
+    return image / image.max(), preferred
+
+
+def with_noise(clean: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, float]:
+    """Gaussian noise of ``share`` of the mean size of what is measured, and its deviation."""
+    deviation = share * float(clean.abs().mean())
+    return clean + deviation * torch.randn(clean.shape, generator=generator), deviation
+
+
+def psnr(found: Tensor, image: Tensor) -> float:
+    """``10 log₁₀(range² / mean squared error)`` in decibels."""
+    error = float((found.reshape(image.shape) - image).square().mean())
+    return 10.0 * math.log10(float(image.max() - image.min()) ** 2 / error)

@@ -1,0 +1,196 @@
+"""Images with error bars under a plain Gaussian prior over pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from matheron.arguments import require_count, require_positive
+from matheron.kernels import Matern12
+from matheron.linear import SequentialPosterior
+from matheron.operators.base import Operator
+from matheron.solvers.iteration import draw_seed
+from matheron.tomography.dip import require_shape, require_sinogram
+from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.image_prior import ImagePrior, IndependentPixels, StationaryPixels, places
+from matheron.tomography.scan import require_memory
+
+COVARIANCES = ("isotropic", "matern12")
+
+SHORTEST, LONGEST = 0.2, 10.0
+"""Lengthscales that are tried: in pixels, and in sides of the image."""
+
+COARSE, FINE, ZOOMS = 9, 101, 4
+"""Lengthscales tried before the search narrows; ratios of noise to variance tried at a time, and how often."""
+
+WIDEST = 1e10
+"""Between the largest eigenvalue of the scan's covariance and the least noise, and the other way round."""
+
+
+class GaussianImage(ImagePosterior):
+    """``x ~ N(0, K)``, ``y = T x + ε``: ``N(K Tᵀ G⁻¹ y, K − K Tᵀ G⁻¹ T K)`` with ``G = T K Tᵀ + b⁻¹ I`` (§ 7.4).
+
+    ``covariance`` is ``"isotropic"``, ``K = v I``, or ``"matern12"``, ``K_ij = v exp(−‖i − j‖ / ψ)`` between pixels,
+    lengths in pixels. What is not given of ``variance`` ``v``, ``lengthscale`` ``ψ`` and ``noise``, the variance
+    ``b⁻¹``, maximizes the exact evidence ``log N(y; 0, G)``. Images are square unless ``shape`` says otherwise.
+
+    >>> import math, torch
+    >>> from matheron.tomography import ParallelBeam
+    >>> g = torch.Generator().manual_seed(0)
+    >>> A = ParallelBeam(12, torch.arange(6) * math.pi / 6, 17).operator()
+    >>> truth = torch.zeros(12, 12)
+    >>> truth[3:8, 4:9] = 1.0
+    >>> y = A @ truth.flatten() + 0.1 * torch.randn(A.shape[0], generator=g)
+    >>> post = GaussianImage(A, "matern12").fit(y, generator=g)
+    >>> post.mean.shape, post.sample(5).shape, bool(1.0 < post.lengthscale < 100.0)
+    (torch.Size([12, 12]), torch.Size([5, 12, 12]), True)
+    >>> rougher = GaussianImage(A, "isotropic").fit(y, generator=g)
+    >>> post.log_evidence > rougher.log_evidence
+    True
+    """
+
+    def __init__(
+        self,
+        A: Operator,
+        covariance: str = "matern12",
+        *,
+        variance: float | None = None,
+        lengthscale: float | None = None,
+        noise: float | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        if covariance not in COVARIANCES:
+            raise ValueError(f"covariance must be one of {', '.join(COVARIANCES)}, got {covariance!r}")
+        if covariance == "isotropic" and lengthscale is not None:
+            raise ValueError("lengthscale is given but independent pixels have none; leave it out, or take 'matern12'")
+        given = {"variance": variance, "lengthscale": lengthscale, "noise": noise}
+        self.A, self.covariance_name, self.shape = A, covariance, require_shape(A, shape)
+        self.given = {k: None if v is None else float(require_positive(k, v)) for k, v in given.items()}
+        self.variance = self.lengthscale = self.log_evidence = math.nan
+        self._again: dict[str, int] = {}
+        self.history: list[dict[str, float]] = []
+        """Every lengthscale that was tried, with its best variance and noise and their log evidence."""
+
+    @torch.no_grad()
+    def fit(
+        self, y: Float[Tensor, " m"], *, final_samples: int = 64, generator: torch.Generator | None = None
+    ) -> GaussianImage:
+        """Learn what was not given, and condition the mean and ``final_samples`` prior images on ``y``."""
+        require_count("final_samples", final_samples)
+        self.y = require_sinogram(y, self.A)
+        rows, pixels = self.A.shape
+        needed = 8.0 * (4 * rows**2 + 3 * rows * pixels)
+        require_memory(needed, "the exact evidence", self.A.device, "scan fewer angles, or a smaller image")
+        source = torch.Generator().manual_seed(draw_seed(generator))
+        self.history, self._again = [], {"final_samples": final_samples}
+        best = self._search()
+        self.variance, self.lengthscale, self.log_evidence = best.variance, best.lengthscale, best.value
+        prior = self.image_prior()
+        drawn = prior.draw(final_samples, source)
+        found = SequentialPosterior(prior.covariance, drawn, 1.0 / best.noise, generator=source)
+        found.observe(self.A, self.y)
+        self.adopt(found.mean.reshape(self.shape), found.samples, 1.0 / best.noise)
+        return self
+
+    def image_prior(self, A: Operator | None = None, generator: torch.Generator | None = None) -> ImagePrior:
+        """``N(0, K)`` as it was learnt; it knows of no scan."""
+        if math.isnan(self.variance):
+            raise RuntimeError("this posterior has not been fitted; call fit(y) first")
+        return self._prior(self.variance, self.lengthscale)
+
+    def refitted(
+        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+    ) -> GaussianImage:
+        """The same model of other measurements of the same image."""
+        other = GaussianImage(A, self.covariance_name, shape=self.shape, **self.given)
+        return other.fit(y, generator=generator, **self._again)
+
+    def _prior(self, variance: float, lengthscale: float) -> ImagePrior:
+        if self.covariance_name == "isotropic":
+            return IndependentPixels(variance, torch.empty(self.A.shape[1], dtype=self.A.dtype, device=self.A.device))
+        kernel = Matern12(lengthscale=lengthscale, variance=variance).to(self.A.device)
+        return StationaryPixels(kernel, places(self.shape, self.A.dtype, self.A.device))
+
+    def _search(self) -> _Evidence:
+        """The best lengthscale: on a coarse grid, then between the neighbors of the best there."""
+        if self.covariance_name == "isotropic" or self.given["lengthscale"] is not None:
+            return self._at(self.given["lengthscale"] or math.nan)
+        low, high = math.log(SHORTEST), math.log(LONGEST * max(self.shape))
+        grid = torch.linspace(low, high, COARSE, dtype=torch.float64).tolist()
+        found = [self._at(math.exp(point)) for point in grid]
+        top = max(range(COARSE), key=lambda i: found[i].value)
+        bounds = (grid[max(top - 1, 0)], grid[min(top + 1, COARSE - 1)])
+
+        def objective(point: float) -> float:
+            found.append(self._at(math.exp(point)))
+            return -found[-1].value
+
+        minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 0.01})
+        return max(found, key=lambda evidence: evidence.value)
+
+    def _at(self, lengthscale: float) -> _Evidence:
+        """The best variance and noise at one lengthscale, from one eigendecomposition."""
+        K = self._prior(1.0, lengthscale).covariance
+        G = (self.A @ (K @ self.A.T.dense())).double()
+        values, vectors = torch.linalg.eigh(0.5 * (G + G.mT))
+        found = maximize(
+            values.clamp(min=0.0),
+            vectors.mT @ self.y.double(),
+            lengthscale,
+            self.given["variance"],
+            self.given["noise"],
+        )
+        self.history.append(vars(found))
+        return found
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._deviations is None else f"{len(self.deviations)} samples"
+        return f"GaussianImage({self.shape}, covariance={self.covariance_name!r}, {state})"
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    value: float
+    variance: float
+    noise: float
+    lengthscale: float
+
+
+def maximize(
+    spectrum: Float[Tensor, " m"],
+    y: Float[Tensor, " m"],
+    lengthscale: float = math.nan,
+    variance: float | None = None,
+    noise: float | None = None,
+) -> _Evidence:
+    """``max log N(y; 0, v diag(λ) + b⁻¹ I)`` over what is not given of ``v`` and ``b⁻¹``.
+
+    With ``r = b⁻¹ / v`` and neither given, ``v = mean(y² / (λ + r))`` is the best for every ``r``, which is searched on
+    a grid of logarithms that narrows around its best.
+    """
+    top = math.log(max(float(spectrum.max()), torch.finfo(spectrum.dtype).tiny))
+    low, high = top - math.log(WIDEST), top + math.log(WIDEST)
+    if variance is not None and noise is not None:
+        low = high = math.log(noise / variance)
+    for _ in range(ZOOMS):
+        grid = torch.linspace(low, high, FINE, dtype=torch.float64)
+        ratio = grid.exp()[:, None]
+        spread = spectrum + ratio
+        if noise is not None:
+            scale = noise / ratio
+        elif variance is not None:
+            scale = torch.full_like(ratio, variance)
+        else:
+            scale = (y.square() / spread).mean(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+        total = scale * spread
+        value = -0.5 * (y.square() / total + total.log() + math.log(2.0 * math.pi)).sum(1)
+        best = int(value.argmax())
+        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, FINE - 1)])
+    found = float(scale[best, 0])
+    return _Evidence(float(value[best]), found, found * float(ratio[best, 0]), lengthscale)

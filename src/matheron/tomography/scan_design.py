@@ -1,0 +1,229 @@
+"""Which angle to scan next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+from tqdm import tqdm
+
+from matheron.arguments import require_count, require_finite, require_float
+from matheron.linear.design import require_criterion, scores
+from matheron.linear.sequential import SequentialPosterior
+from matheron.solvers.iteration import draw_seed
+from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.views import Views
+
+ENTRIES = 2**25
+"""Pseudo-measurements that are scored at a time."""
+
+Candidates = Sequence[float] | Sequence[int] | Tensor
+
+
+class ScanDesign:
+    """``argmax_β tr(Tᵝ K_{x|y} Tᵝᵀ)`` or ``½ logdet(I + b Tᵝ K_{x|y} Tᵝᵀ)``, one view after the other (§ 7.4).
+
+    For the control loop of a scanner: :meth:`ask` names the next angle, :meth:`tell` takes its measurement. ``Tᵝ`` are
+    the rows of one candidate angle (of one line, for :class:`Fourier`) and ``K_{x|y}`` the covariance of the image
+    given all that was scanned, pilot included. All candidates are scored at once from ``num_samples`` images drawn from
+    the prior of ``posterior``, a fitted :class:`GaussianImage` or :class:`LinearizedDIP`, and conditioned pathwise.
+    Scores are in units of the noise; ``"ese"`` leaves out the noise's own part, which is the same for all.
+
+    A prior that follows the scan, the g-prior, is brought up to date after every ``rescale_every`` angles. Measured
+    values change nothing else, unless the model is fitted anew to all of them, after every ``refit_every`` angles.
+
+    >>> import math, torch
+    >>> from matheron.tomography import GaussianImage, ParallelBeam
+    >>> g = torch.Generator().manual_seed(0)
+    >>> scan = ParallelBeam(12, torch.arange(3) * math.pi / 3, 17)
+    >>> image = torch.zeros(12, 12)
+    >>> image[3:8, 4:9] = 1.0
+    >>> A = scan.operator()
+    >>> y = A @ scan.flatten(image) + 0.1 * torch.randn(A.shape[0], generator=g)
+    >>> post = GaussianImage(A, "matern12").fit(y, generator=g)
+    >>> design = ScanDesign(post, candidates=torch.arange(30) * math.pi / 30, generator=g)
+    >>> for _ in range(4):
+    ...     angle = design.ask()  # move the source there
+    ...     design.tell()  # without a measurement: this model's plan does not depend on them
+    >>> design.angles.shape, len(set(design.indices.tolist()))
+    (torch.Size([4]), 4)
+    """
+
+    def __init__(
+        self,
+        posterior: ImagePosterior,
+        candidates: Candidates,
+        *,
+        criterion: str = "ese",
+        num_samples: int = 1000,
+        rescale_every: int | None = 5,
+        refit_every: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if not isinstance(posterior, ImagePosterior) or type(posterior).image_prior is ImagePosterior.image_prior:
+            raise TypeError(f"posterior must be a GaussianImage or LinearizedDIP, got {type(posterior).__name__}")
+        _ = posterior.mean  # refuses one that has not been fitted
+        self.criterion = require_criterion(criterion)
+        self.num_samples = require_count("num_samples", num_samples, least=2)
+        self.rescale_every = None if rescale_every is None else require_count("rescale_every", rescale_every)
+        self.refit_every = None if refit_every is None else require_count("refit_every", refit_every)
+        self.posterior = posterior
+        """The model of what was measured: refitted to all of it from time to time, if that was asked for."""
+        self._pilot = Views.of(posterior.A)
+        self._names = self._pilot.require_names(candidates)
+        self._free = ~self._pilot.measured(self._names)
+        # All that was or may be measured: the pilot, then these candidates.
+        self._open = self._free.nonzero()[:, 0].tolist()
+        self._views = self._pilot.joined(self._names[self._open])
+        self._measured = [posterior.y]
+        self._source = torch.Generator().manual_seed(draw_seed(generator))
+        self._indices: list[int] = []
+        self._scores: list[float] = []
+        self._pending: int | None = None
+        self.candidate_scores: list[Float64[Tensor, " k"]] = []
+        """For every choice, the scores of all candidates; NaN where one had been measured."""
+        self._state: SequentialPosterior | None = None
+        """Left out until it is asked for, and whenever the prior has changed."""
+        self._scaled = False
+
+    @property
+    def indices(self) -> Int[Tensor, " num"]:
+        """Which candidates were chosen and scanned, in this order."""
+        return torch.tensor(self._indices, dtype=torch.int64)
+
+    @property
+    def angles(self) -> Float64[Tensor, " num"]:
+        """The angles, or lines, that were chosen."""
+        return self._names[self.indices]
+
+    @property
+    def scores(self) -> Float64[Tensor, " num"]:
+        """The score each had when it was chosen."""
+        return torch.tensor(self._scores, dtype=torch.float64)
+
+    @property
+    def left(self) -> int:
+        """How many candidates have not been scanned."""
+        return int(self._free.sum())
+
+    def ask(self) -> float:
+        """The angle, or line, that is worth most now; the same until it is told."""
+        if self._pending is None:
+            if not self.left:
+                raise RuntimeError(f"all {len(self._free)} candidates have been scanned; give more candidates")
+            found = torch.full((len(self._free),), torch.nan, dtype=torch.float64)
+            found[self._open] = self._score()
+            found[~self._free] = torch.nan
+            self.candidate_scores.append(found)
+            self._pending = int(found.nan_to_num(-torch.inf).argmax())
+        return float(self._names[self._pending])
+
+    def tell(self, measurement: Float[Tensor, "..."] | None = None) -> None:
+        """What was measured at the angle that :meth:`ask` named; without it, that it will be."""
+        if self._pending is None:
+            raise RuntimeError("nothing was asked for; call ask(), measure there, then tell(measurement)")
+        if measurement is not None:
+            self._measured.append(self._require_view(measurement))
+        elif self.refit_every is not None:
+            raise ValueError("measurement is missing, and refit_every fits the model to it; tell(measurement)")
+        chosen, self._pending = self._pending, None
+        self._scores.append(float(self.candidate_scores[-1][chosen]))
+        self._indices.append(chosen)
+        self._free[chosen] = False
+        if self._due(self.refit_every):
+            A = self._pilot.joined(self.angles).operator
+            self.posterior = self.posterior.refitted(A, torch.cat(self._measured), generator=self._source)
+            self._state, self._scaled = None, False
+        elif self.posterior.follows_scan and self._due(self.rescale_every):
+            self._state, self._scaled = None, True
+        elif self._state is not None:
+            self._observe(self._state, chosen)
+
+    def _due(self, every: int | None) -> bool:
+        return every is not None and len(self._indices) % every == 0
+
+    def _conditioned(self) -> SequentialPosterior:
+        """Samples of the prior as it is now, read out in all views, given those so far."""
+        everything, pilots = self._views.operator, len(self._pilot.names)
+        A = self._pilot.joined(self.angles).operator if self._scaled else None
+        prior = self.posterior.image_prior(A, self._source)
+        drawn = (everything @ prior.draw(self.num_samples, self._source).mT).mT.contiguous()
+        state = SequentialPosterior(
+            prior.covariance, drawn, self.posterior.noise_precision, readout=everything, generator=self._source
+        )
+        state.observe(self._views.rows(0, pilots), rows=self._views.place(0, pilots))
+        for chosen in self._indices:
+            self._observe(state, chosen)
+        return state
+
+    def _observe(self, state: SequentialPosterior, chosen: int) -> None:
+        place = len(self._pilot.names) + self._open.index(chosen)
+        state.observe(self._views.rows(place, place + 1), rows=self._views.place(place, place + 1))
+
+    @torch.no_grad()
+    def _score(self) -> Float64[Tensor, " open"]:
+        """Of every candidate that was open at first, some of them at a time."""
+        self._state = self._state or self._conditioned()
+        F = self._state.samples[:, len(self._pilot.names) * self._views.width :]
+        F = F.reshape(len(F), len(self._open), self._views.width)
+        some = max(1, ENTRIES // (self._views.width * len(F)))
+        white = self._state.precision**0.5
+        return torch.cat([scores(white * part, self.criterion) for part in F.split(some, dim=1)]).double().cpu()
+
+    def _require_view(self, measurement: Any) -> Float[Tensor, " width"]:
+        measurement = require_float("measurement", measurement)
+        shape, width = self._views.shape, self._views.width
+        if tuple(measurement.shape) not in (shape, (width,)):
+            raise ValueError(f"measurement has shape {tuple(measurement.shape)}; one view is {shape}, or ({width},)")
+        return require_finite("measurement", measurement).reshape(-1).to(self._measured[0])
+
+    def __repr__(self) -> str:
+        return f"ScanDesign({self.posterior!r}, {self.criterion!r}, {len(self._indices)} chosen, {self.left} left)"
+
+
+def design_scan(
+    posterior: ImagePosterior,
+    candidates: Candidates,
+    num: int,
+    criterion: str = "ese",
+    *,
+    measure: Callable[[float], Tensor] | None = None,
+    refit_every: int | None = None,
+    num_samples: int = 1000,
+    rescale_every: int | None = 5,
+    generator: torch.Generator | None = None,
+    progress: bool = False,
+) -> ScanDesign:
+    """The ``num`` angles (or Fourier lines) of ``candidates`` that tell most of the image, one after the other.
+
+    A loop over :class:`ScanDesign`, which is returned: ``.angles``, ``.indices``, ``.scores``. ``measure(angle)`` gives
+    the measurement at an angle; with it, ``refit_every`` fits the model anew to all data after every so many.
+
+    >>> import math, torch
+    >>> from matheron.tomography import Fourier, GaussianImage
+    >>> g = torch.Generator().manual_seed(0)
+    >>> image = torch.rand(8, 8, generator=g)
+    >>> A = Fourier(8, lines=[0, 1])
+    >>> post = GaussianImage(A, "matern12", lengthscale=3.0, noise=0.01).fit(A @ image.flatten(), generator=g)
+    >>> design_scan(post, candidates=range(5), num=2, criterion="eig", generator=g).angles  # low frequencies first
+    tensor([2., 3.], dtype=torch.float64)
+    """
+    require_count("num", num)
+    if refit_every is not None and measure is None:
+        raise ValueError("refit_every is given but measure is not, so there is nothing to fit to; give measure=")
+    design = ScanDesign(
+        posterior, candidates, criterion=criterion, num_samples=num_samples, rescale_every=rescale_every,
+        refit_every=refit_every, generator=generator,
+    )  # fmt: skip
+    if num > design.left:
+        raise ValueError(
+            f"num is {num} but {design.left} candidates are left that have not been scanned; ask for fewer, or give "
+            "more candidates"
+        )
+    for _ in tqdm(range(num), disable=not progress, unit="view", desc="design"):
+        angle = design.ask()
+        design.tell(None if measure is None else measure(angle))
+    return design

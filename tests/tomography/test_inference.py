@@ -1,0 +1,55 @@
+"""Which system of a scan is solved, and that all of them have one answer."""
+
+import pytest
+import torch
+
+from matheron.linear import Descent, DiagonalPrior, DualSolve, PrimalSolve, draw_regularizers
+from matheron.operators import Dense
+from matheron.tomography import inference
+from matheron.tomography.inference import ImageModel, kept
+
+
+def model(rows, weights, method, **options):
+    g = torch.Generator().manual_seed(0)
+    features = torch.randn(rows, weights, dtype=torch.float64, generator=g)
+    targets = torch.randn(rows, dtype=torch.float64, generator=g)
+    return ImageModel.of(Dense(features), targets, 4.0, method, **options)
+
+
+@pytest.mark.parametrize(("rows", "weights"), [(40, 8), (8, 40)])
+def test_every_method_finds_the_same_mode(rows, weights):
+    prior = DiagonalPrior(0.5, num_weights=weights, dtype=torch.float64)
+    found = {}
+    for method in ("exact", "cg"):
+        here = model(rows, weights, method)
+        g = torch.Generator().manual_seed(1)
+        drawn = draw_regularizers(here.data, 2, g, mode=True, keep_noise=here.step.keep_noise)
+        found[method] = here.step.posterior(here.data, prior, drawn, generator=g).mode
+    scale = float(found["exact"].norm())
+    torch.testing.assert_close(found["cg"], found["exact"], rtol=0.0, atol=1e-2 * scale)
+
+
+def test_conjugate_gradients_take_the_smaller_side_unless_held_to_measurements():
+    assert isinstance(model(40, 8, "cg").step, PrimalSolve)
+    assert "on weights" in model(40, 8, "cg").reason
+    assert isinstance(model(8, 40, "cg").step, DualSolve)
+    assert isinstance(model(40, 8, "cg", on_measurements=True).step, DualSolve)
+
+
+def test_many_measurements_are_left_to_weights(monkeypatch):
+    monkeypatch.setattr(inference, "SMALL", 5)
+    monkeypatch.setattr(inference, "LARGE", 30)
+    assert isinstance(model(20, 40, "auto").step, DualSolve)
+    assert isinstance(model(40, 80, "auto").step, PrimalSolve)
+    assert isinstance(model(40, 80, "auto", descent=Descent()).step, Descent)
+
+
+def test_what_fits_is_kept(monkeypatch):
+    class Seen(Dense):
+        def dense(self):
+            raise AssertionError("not through here")
+
+    features = Seen(torch.eye(3))
+    torch.testing.assert_close(kept(features).matrix, torch.eye(3))
+    monkeypatch.setattr(inference, "KEEP", 0.0)
+    assert kept(features) is features
