@@ -110,6 +110,16 @@ def test_a_singular_noise_precision_is_never_inverted(n, classes, d, seed):
             side.log_evidence(Y)
 
 
+def test_a_class_that_is_nearly_sure_leaves_a_singular_precision_too():
+    """Where entries of ``diag(p) − p pᵀ`` cancel, the zero eigenvalue comes out larger than rounding of the largest."""
+    p = torch.tensor([0.9825, 0.0175], dtype=torch.float64)
+    for shift in torch.linspace(0.0, 1e-3, 50, dtype=torch.float64):
+        q = p + torch.stack([shift, -shift])
+        B = q.diag() - q[:, None] * q
+        with pytest.raises(ValueError, match="B is singular"):
+            Primal(torch.eye(2, dtype=torch.float64), 0.7, B).log_evidence(torch.ones(2, dtype=torch.float64))
+
+
 def test_a_datum_of_no_precision_is_as_good_as_absent():
     model, Y, Phi_new = problem(6, 3, 0)
     B = torch.full((6,), model.B, dtype=torch.float64)

@@ -62,8 +62,8 @@ def root(name: str, matrix: Tensor) -> Tensor:
 def log_normalizer(B: Tensor, given: Any) -> Tensor:
     """``½ (logdet B − n log 2π)``, of the density of the targets; ``given`` is ``B`` before it was made float64."""
     values = B if B.ndim == 1 else torch.linalg.eigvalsh(B)
-    # Zero eigenvalues of a matrix come out of its rounding as small ones; on a diagonal zero is zero.
-    rounding = 0.0 if B.ndim == 1 else len(values) * torch.finfo(given.dtype).eps
+    # Zero eigenvalues of a matrix come out of rounding, its entries' too, as small ones; on a diagonal zero is zero.
+    rounding = 0.0 if B.ndim == 1 else 8.0 * len(values) * torch.finfo(given.dtype).eps
     if bool(values.min() <= rounding * values.max()):
         raise ValueError(
             "B is singular, so the targets have no density and no evidence; leave out directions without observation"

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from matheron.arguments import require_count, require_positive
-from matheron.linear import Descent, DiagonalPrior, WarmStart, draw_regularizers
+from matheron.linear import Descent, DiagonalPrior, Prior, WarmStart, draw_regularizers
 from matheron.linear.em_state import EMState
 from matheron.linear.mackay import Estimator, maximized
 from matheron.networks.data import NetworkData
@@ -26,6 +26,9 @@ from matheron.networks.parameters import Choice, select
 from matheron.networks.priors import NAMES, starting_prior
 from matheron.networks.tangent import TangentModel
 from matheron.solvers.iteration import draw_seed
+
+FARTHEST = 1e3
+"""How far a precision may go from that of a prior whose draws are as large as the weights."""
 
 
 class OnlineLaplace:
@@ -162,8 +165,9 @@ class OnlineLaplace:
         # Layers stand in for each other, and only solved systems are known to have converged.
         estimator: Estimator = "function" if isinstance(choice.step, Descent) else "pull"
         state = maximized(state, found, estimator=estimator, learn_noise=False, seconds=found.seconds)
-        assert isinstance(state.prior, DiagonalPrior)
-        self._prior, self._precision, self._num_data = state.prior, state.prior.values, data.num_data
+        held_prior = held_to(state.prior, tangent.weights)
+        assert isinstance(held_prior, DiagonalPrior)
+        self._prior, self._precision, self._num_data = held_prior, held_prior.values, data.num_data
         self._warm, self.history = WarmStart.of(found), state.history
 
     def posterior(self, loader: Any, **options: Any) -> LinearizedLaplace:
@@ -175,6 +179,18 @@ class OnlineLaplace:
         )  # fmt: skip
         options.setdefault("generator", self._source)
         return posterior.fit(loader, **options)
+
+
+def held_to(prior: Prior, weights: Float[Tensor, " d"]) -> Prior:
+    """``a_g`` within a thousandfold of ``d_g / ‖v_g‖²``, where a prior draw is as large as the weights are.
+
+    The precision of a group that the data can do without has no maximum, and that of one which explains all has no
+    minimum. The limits follow the scale of the weights.
+    """
+    v = weights[:, None]
+    forms = prior.group_sums(v * prior.precision(v))[:, 0].clamp(min=torch.finfo(torch.float64).tiny)
+    usual = prior.group_sizes / forms
+    return prior.scaled(torch.ones_like(usual).clamp(min=usual / FARTHEST, max=usual * FARTHEST))
 
 
 def _norm(group: Sequence[Tensor]) -> Float[Tensor, ""]:
