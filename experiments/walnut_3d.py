@@ -45,6 +45,7 @@ class Config:
     em_steps: int = 4
     em_samples: int = 4
     samples: int = 32
+    scale_draws: int = 64
     method: str = "auto"
     patch: int = 4
     reference_iterations: int = 15
@@ -103,7 +104,7 @@ def posterior(
     fitted = time.perf_counter()
     found = LinearizedDIP(dip, prior="g").fit(
         y, em_steps=config.em_steps, num_samples=config.em_samples, final_samples=config.samples,
-        method=config.method, scale_draws=32, generator=generator, progress=progress.visible,
+        method=config.method, scale_draws=config.scale_draws, generator=generator, progress=progress.visible,
     )  # fmt: skip
     ended = time.perf_counter()
     assert found.report is not None
@@ -214,7 +215,9 @@ EXPERIMENT: Experiment[Any] = Experiment(
     title="A walnut in space from twenty views, with error bars",
     reproduces=("Figures 7.12 to 7.14 (volumetric uncertainty)",),
     budgets={
-        "quick": replace(FULL, size=24, binning=8, channels=8, scales=3, steps=200, learning_rate=1e-2),
+        "quick": replace(
+            FULL, size=16, binning=16, channels=8, scales=3, steps=150, learning_rate=1e-2, samples=16, scale_draws=16
+        ),
         "full": FULL,
         "thesis": replace(
             FULL, size=167, binning=1, channels=64, scales=5, steps=10_000, em_samples=16, samples=256, method="sgd"

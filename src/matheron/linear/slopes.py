@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -17,8 +17,7 @@ from matheron.linear.filter_prior import FilterPrior
 from matheron.linear.filters import Filters
 from matheron.operators import Diagonal, Operator
 from matheron.operators.memory import free_memory, gibibytes
-from matheron.solvers import CG
-from matheron.solvers.preconditioners import Preconditioner
+from matheron.solvers import CG, Factored
 from matheron.solvers.system import System
 
 SHARE = 0.5
@@ -159,19 +158,7 @@ class SampledSlopes:
             return self.solver
         if self._factor is None or self.calls % self.renewal == 0:
             self._factor = self.solver.preconditioner.factor(System(system), self.generator)
-        return replace(self.solver, preconditioner=_Kept(len(self._factor), self._factor))
-
-
-@dataclass(frozen=True)
-class _Kept(Preconditioner):
-    """A factor that was computed for a system nearby."""
-
-    kept: Tensor | None = field(default=None, repr=False)
-
-    def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
-        """As it is."""
-        assert self.kept is not None
-        return self.kept
+        return replace(self.solver, preconditioner=Factored(known=self._factor))
 
 
 def _normal(shape: tuple[int, int], data: StoredData, generator: torch.Generator) -> Tensor:
