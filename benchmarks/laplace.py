@@ -1,7 +1,7 @@
 """Posterior predictions of a trained network beside laplace-torch: seconds, memory and scores.
 
-One network on MNIST with the affine parameters of its batch norms held. Ours are 64 samples of all weights by
-stochastic descent with the g-prior, which EM learns on the way, without the tangent model's offset and with the
+One network on MNIST with the affine parameters of its batch norms held. Ours are 64 samples of all weights with the
+g-prior, which EM learns on the way, by conjugate gradients or descent as the sizes suggest, without the tangent model's offset and with the
 curvature at its own predictions, as the page on trained networks advises for such a network. laplace-torch has KFAC
 over all layers and the whole covariance of the last layer, both with one prior precision tuned by its marginal
 likelihood, all at its defaults. Each in a child process. Test images go through in batches of 128, those of KFAC in
@@ -76,7 +76,7 @@ class Posterior(Protocol):
 
 
 class Ours:
-    """Samples of the tangent model by descent."""
+    """Samples of the tangent model, by the method that its size suggests."""
 
     def __init__(self, model: nn.Module, config: Config) -> None:
         self.config = config
@@ -85,7 +85,7 @@ class Ours:
     def fit(self, X: Tensor, y: Tensor) -> tuple[float, float]:
         """EM and the final samples."""
         began, generator = time.perf_counter(), torch.Generator().manual_seed(self.config.seed)
-        self.posterior.fit((X, y), final_samples=self.config.samples, method="sgd", generator=generator)
+        self.posterior.fit((X, y), final_samples=self.config.samples, generator=generator)
         learning = self.posterior.history[-1]["seconds"]
         return time.perf_counter() - began - learning, learning
 
