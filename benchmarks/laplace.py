@@ -1,12 +1,12 @@
 """Posterior predictions of a trained network beside laplace-torch: seconds, memory and scores.
 
 One network on MNIST with the affine parameters of its batch norms held. Ours are 64 samples of all weights with the
-g-prior, which EM learns on the way, by conjugate gradients or descent as the sizes suggest, without the tangent model's offset and with the
-curvature at its own predictions, as the page on trained networks advises for such a network. laplace-torch has KFAC
-over all layers and the whole covariance of the last layer, both with one prior precision tuned by its marginal
-likelihood, all at its defaults. Each in a child process. Test images go through in batches of 128, those of KFAC in
-batches of 4: its Jacobians take time and memory that grow with the square of the batch, and of 1 to 128 images that
-was the fastest. A first batch warms up and is not counted.
+g-prior, which EM learns on the way, by conjugate gradients or descent as the sizes suggest, without the tangent model's
+offset and with the curvature at its own predictions, as the page on trained networks advises for such a network.
+laplace-torch has KFAC over all layers and the whole covariance of the last layer, both with one prior precision tuned
+by its marginal likelihood, all at its defaults. Each in a child process. Test images go through in batches of 128,
+those of KFAC in batches of 4: its Jacobians take time and memory that grow with the square of the batch, and of 1 to
+128 images that was the fastest. A first batch warms up and is not counted.
 
 Functions are coherent: one draw of the weights gives the values at all images. laplace-torch's ``functional_samples``
 draws every image by itself, so that its functions are made here from its weight samples and its Jacobians. The joint
