@@ -41,6 +41,19 @@ def test_the_sketch_changes_the_way_and_not_the_answer(rank, generator):
     assert found.sketch is None if rank == 0 else found.sketch.shape == (12, min(rank, 12))
 
 
+def test_a_sketch_that_is_lost_in_rounding_is_done_without(monkeypatch, generator):
+    def lost(*_):
+        raise ValueError("far from positive definite")
+
+    monkeypatch.setattr("matheron.solvers.Sketch.factor", lost)
+    data, _, _ = gaussian(40, 12)
+    drawn = draw_regularizers(data, 3, generator, mode=True)
+    found = solve_primal(data, prior(0.1, 12), drawn, settings=TIGHT)
+    torch.testing.assert_close(found.samples, solve_dense(data, prior(0.1, 12), drawn).samples, rtol=1e-6, atol=1e-8)
+    assert found.sketch is None
+    assert "lost in rounding" in found.events[0]
+
+
 def test_a_full_sketch_leaves_next_to_nothing_to_do(generator):
     data, _, _ = gaussian(60, 12)
     drawn = draw_regularizers(data, 2, generator)

@@ -208,7 +208,12 @@ class _PrimalRun:
         rank = min(self.settings.rank, self.data.num_weights, int(KEEP * free_memory(self.data.device) / bytes_each))
         if rank == 0:
             return None
-        found = Sketch(rank).factor(System(self.kernel + Diagonal(1.0)), self.generator)
+        try:
+            found = Sketch(rank).factor(System(self.kernel + Diagonal(1.0)), self.generator)
+        except ValueError:
+            # Where some prior variances are beyond all measure, rounding leaves no positive definite sketch.
+            self.events.append("the sketch of the curvature is lost in rounding; solved without a preconditioner")
+            return None
         return found.to(self.data.dtype)
 
     def whitened(self, warm: Warm) -> Float[Tensor, "d s"]:
