@@ -2,7 +2,8 @@
 
 The reference is least squares from all 241 views on the same voxels, for want of a ground truth. The network is a
 spatial U-net fitted to the few views alone; the posterior of its tangent model has the g-prior, learnt by EM from
-samples. Settings of the fit were chosen by its loss; the reference only scores (thesis, section 7.4.2).
+samples. Settings of the fit were chosen by its loss; the reference only scores. A first quick run stopped the fit after
+150 steps, at a relative residual of 12 %, and was behind least squares by 7 dB (thesis, section 7.4.2).
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ EXPERIMENT: Experiment[Any] = Experiment(
     reproduces=("Figures 7.12 to 7.14 (volumetric uncertainty)",),
     budgets={
         "quick": replace(
-            FULL, size=16, binning=16, channels=8, scales=3, steps=150, learning_rate=1e-2, samples=16, scale_draws=16
+            FULL, size=16, binning=16, channels=8, scales=3, steps=1_000, learning_rate=1e-2, samples=16, scale_draws=16
         ),
         "full": FULL,
         "thesis": replace(
