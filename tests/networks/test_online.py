@@ -90,11 +90,12 @@ def test_the_penalty_does_not_see_a_scale_that_is_normalized_away(prior: str) ->
 
 def test_precisions_stay_within_a_thousandfold_of_the_weights_own() -> None:
     prior = DiagonalPrior(
-        torch.tensor([1e-30, 1.0, 1e30]), num_weights=6, groups=torch.tensor([0, 0, 1, 1, 2, 2]), dtype=torch.float64
-    )
-    weights = torch.tensor([1.0, 3.0, 1.0, 1.0, 2.0, 0.0], dtype=torch.float64)
+        torch.tensor([1e-30, 1.0, 1e30, 7.0]), num_weights=8,
+        groups=torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]), dtype=torch.float64,
+    )  # fmt: skip
+    weights = torch.tensor([1.0, 3.0, 1.0, 1.0, 2.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     found = held_to(prior, weights).values
-    torch.testing.assert_close(found, torch.tensor([2e-3 / 10.0, 1.0, 2e3 / 4.0], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor([2e-3 / 10.0, 1.0, 2e3 / 4.0, 7.0], dtype=torch.float64))
 
 
 def test_an_isotropic_one_does() -> None:

@@ -185,12 +185,13 @@ def held_to(prior: Prior, weights: Float[Tensor, " d"]) -> Prior:
     """``a_g`` within a thousandfold of ``d_g / ‖v_g‖²``, where a prior draw is as large as the weights are.
 
     The precision of a group that the data can do without has no maximum, and that of one which explains all has no
-    minimum. The limits follow the scale of the weights.
+    minimum. The limits follow the scale of the weights; weights of zero, such as biases before training, set none.
     """
     v = weights[:, None]
-    forms = prior.group_sums(v * prior.precision(v))[:, 0].clamp(min=torch.finfo(torch.float64).tiny)
+    forms = prior.group_sums(v * prior.precision(v))[:, 0]
     usual = prior.group_sizes / forms
-    return prior.scaled(torch.ones_like(usual).clamp(min=usual / FARTHEST, max=usual * FARTHEST))
+    factors = torch.ones_like(usual).clamp(min=usual / FARTHEST, max=usual * FARTHEST)
+    return prior.scaled(torch.where(forms > 0, factors, 1.0))
 
 
 def _norm(group: Sequence[Tensor]) -> Float[Tensor, ""]:
