@@ -127,7 +127,7 @@ def fitted(
     """A prior by EM, and functions."""
     posterior = mt.LinearizedLaplace(model, "classification", prior, **options)
     return posterior.fit(
-        data, em_steps=config.em_steps, num_samples=config.em_samples, final_samples=config.samples, method="sgd",
+        data, em_steps=config.em_steps, num_samples=config.em_samples, final_samples=config.samples,
         generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
 

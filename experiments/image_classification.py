@@ -136,10 +136,10 @@ def run(config: Config, progress: Progress) -> Report:
 
 
 def fitted(model: nn.Module, data: Images, config: Config, num: int | None = None, **options: Any) -> Any:
-    """Samples of the tangent model by descent."""
+    """Samples of the tangent model, by the method that its size suggests."""
     return mt.LinearizedLaplace(model, "classification", **options).fit(
         data, em_steps=config.em_steps, num_samples=num or config.em_samples, final_samples=config.samples,
-        method="sgd", generator=torch.Generator().manual_seed(config.seed),
+        generator=torch.Generator().manual_seed(config.seed),
     )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def em_traces(model: nn.Module, data: Images, config: Config, progress: Progress
     for num in progress(config.traces, "EM with few samples"):
         posterior = mt.LinearizedLaplace(model, "classification", prior="g", offset="simple")
         posterior.fit(
-            data, em_steps=config.em_steps, num_samples=num, final_samples=1, method="sgd",
+            data, em_steps=config.em_steps, num_samples=num, final_samples=1,
             generator=torch.Generator().manual_seed(config.seed),
         )  # fmt: skip
         found[str(num)] = [step["precision"][0] for step in posterior.history] + posterior.prior_precision.tolist()
