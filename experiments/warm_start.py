@@ -90,13 +90,14 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
 def draw(record: Record) -> Figure:
     """Epochs, warm and fresh."""
     table = record["table"]
-    figure, (ax,) = style.panels(1, width=6.0, height=3.4)
+    figure, (ax,) = style.panels(1, width=max(6.0, 1.6 * len(table)), height=3.4)
     place = torch.arange(len(table))
     ax.bar(
         place - 0.2, [row["warm_epochs"] for row in table], 0.38, color=style.BLUE, label="from the posterior at hand"
     )
     ax.bar(place + 0.2, [row["fresh_epochs"] for row in table], 0.38, color=style.GRAY, label="from nothing")
-    ax.set_xticks(place.tolist(), [f"{row['set']}\n{row['solver']}" for row in table], fontsize=8)
+    labels = [row["set"] + "\n" + row["solver"].replace(" and ", "\nand ") for row in table]
+    ax.set_xticks(place.tolist(), labels, fontsize=8)
     ax.set(ylabel="epochs", title=f"{record['config']['new']:,} rows more than {record['config']['rows']:,}")
     ax.legend(frameon=False)
     return figure
