@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from matheron.operators import Diagonal
-from matheron.solvers import Nystrom, NystromBlocks, PivotedCholesky, RandomizedSVD
+from matheron.solvers import Factored, Nystrom, NystromBlocks, PivotedCholesky, RandomizedSVD, Sketch
 from matheron.solvers.clusters import clusters
 from matheron.solvers.system import System
 from tests.solvers.problems import regression
@@ -15,7 +15,7 @@ def blocks(rank: int) -> NystromBlocks:
     return NystromBlocks(rank, block=20)
 
 
-KINDS = (PivotedCholesky, Nystrom, RandomizedSVD, blocks)
+KINDS = (PivotedCholesky, Nystrom, RandomizedSVD, Sketch, blocks)
 
 
 def condition(inverse: torch.Tensor, system: torch.Tensor) -> float:
@@ -42,6 +42,16 @@ def test_full_rank_is_the_inverse(kind, generator):
     torch.testing.assert_close(product, torch.eye(60, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
+def test_a_known_factor_of_full_rank_is_the_inverse_and_one_of_other_rows_is_refused(generator):
+    system, _ = regression(n=60)
+    with torch.no_grad():
+        known = Sketch(60).factor(System(system), generator)
+    product = Factored(known=known).build(system, generator).dense() @ system.dense().detach()
+    torch.testing.assert_close(product, torch.eye(60, dtype=torch.float64), rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match="known has 59 rows but the system has 60"):
+        Factored(known=known[:-1]).build(system, generator)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_symmetric_and_positive(kind, generator):
     system, _ = regression(n=80, noise=1e-6, dtype=torch.float32)
@@ -50,7 +60,9 @@ def test_symmetric_and_positive(kind, generator):
     assert torch.linalg.eigvalsh(0.5 * (inverse + inverse.mT)).min() > 0
 
 
-@pytest.mark.parametrize(("kind", "epochs"), [(PivotedCholesky, 0.1), (Nystrom, 0.1), (RandomizedSVD, 2.0)])
+@pytest.mark.parametrize(
+    ("kind", "epochs"), [(PivotedCholesky, 0.1), (Nystrom, 0.1), (Sketch, 1.0), (RandomizedSVD, 2.0)]
+)
 def test_entries_are_counted(kind, epochs, generator):
     operator, _ = regression()
     system = System(operator)
