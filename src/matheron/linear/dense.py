@@ -12,6 +12,7 @@ from torch import Tensor
 
 from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
+from matheron.linear.newton import below_rounding
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
@@ -158,8 +159,7 @@ def _newton(
             size /= 2.0
         if found <= value:
             w, value, gradient = w - size * direction, found, slope
-        # Below rounding the objective cannot tell whether a step was good.
-        rounding = 0.5 * distance**2 <= torch.finfo(w.dtype).eps * abs(value)
+        rounding = below_rounding(distance, value, w.dtype)
         if data.quadratic or distance <= settings.newton_tolerance or rounding or found > value:
             break
     else:

@@ -14,6 +14,7 @@ from torch import Tensor
 from matheron.arguments import require_between, require_count
 from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
+from matheron.linear.newton import below_rounding, step_length, total_loss
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
@@ -242,10 +243,11 @@ class _DualRun:
             ahead = self.kernel.predict(self.kernel.weights(target, rooted=False), rooted=False) - F
             # ‖w − w⋆‖_H to second order: posterior standard deviations.
             distance = max(-float((ahead * (alpha + self.slopes(F))).sum()), 0.0) ** 0.5
-            size, found = 1.0, self.objective(target, F + ahead)
-            while not found <= value and size > 1e-3:
-                size /= 2.0
-                found = self.objective(alpha + size * direction, F + size * ahead)
+
+            def along(t: float, here: tuple[Tensor, ...] = (alpha, F, direction, ahead)) -> float:
+                return self.objective(here[0] + t * here[2], here[1] + t * here[3])
+
+            size, found = step_length(along, value)
             if not found <= value:
                 self.events.append(f"Newton's step {step} found no smaller objective")
                 break
@@ -253,9 +255,7 @@ class _DualRun:
             self.trace.append(
                 {"newton": step, "objective": value, "size": size, "distance": distance, "epochs": self.kernel.epochs}
             )
-            # Below rounding the objective cannot tell whether a step was good.
-            rounding = 0.5 * distance**2 <= torch.finfo(F.dtype).eps * abs(value)
-            if distance <= self.settings.newton_tolerance or rounding:
+            if distance <= self.settings.newton_tolerance or below_rounding(distance, value, F.dtype):
                 break
         else:
             self.events.append(f"Newton's method used all {self.settings.newton_steps} steps")
@@ -283,8 +283,7 @@ class _DualRun:
 
     def objective(self, alpha: Float[Tensor, "m 1"], F: Float[Tensor, "m 1"]) -> float:
         """``ℓ(F) + ½ αᵀKα``, which takes no product with ``Φ``."""
-        losses = sum(float(batch.loss(F[rows])) for rows, batch in self.data.in_order())
-        return losses + 0.5 * float((alpha.double() * F).sum())
+        return total_loss(self.data, F) + 0.5 * float((alpha.double() * F).sum())
 
     def slopes(self, F: Float[Tensor, "m 1"]) -> Float[Tensor, "m 1"]:
         """``∂ℓ/∂F``."""

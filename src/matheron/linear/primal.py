@@ -15,6 +15,7 @@ from torch import Tensor
 from matheron.arguments import require_between, require_count
 from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
+from matheron.linear.newton import below_rounding, step_length, total_loss
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
@@ -140,6 +141,11 @@ def solve_primal(
     return found.warn()
 
 
+def unrooted(prior: Prior, W: Float[Tensor, "d s"]) -> Float[Tensor, "d s"]:
+    """``R⁻¹ W = R A W``: weights where the prior is white."""
+    return prior.root(prior.precision(W))
+
+
 class _PrimalRun:
     def __init__(
         self, settings: PrimalSolve, data: Data, prior: Prior, regularizers: Regularizers, generator: torch.Generator
@@ -156,12 +162,14 @@ class _PrimalRun:
         self.sketch = self.sketched(warm)
         columns = (drawn.unit + self.prior.root(drawn.pull.mT).mT).mT
         # Directions that no datum sees are solved by the prior sample.
-        guess = drawn.unit.mT if warm is None or len(warm.samples) != len(drawn) else self.whitened(warm)
+        guess = drawn.unit.mT
+        if warm is not None and len(warm.samples) == len(drawn):
+            guess = unrooted(warm.prior, warm.samples.mT)
         if joint:
             assert drawn.slope is not None
             columns = torch.cat([columns, -self.prior.root(drawn.slope[:, None])], dim=1)
             last = None if warm is None else warm.mode
-            start = torch.zeros_like(columns[:, :1]) if last is None else self.unrooted(last[:, None])
+            start = torch.zeros_like(columns[:, :1]) if last is None else unrooted(self.prior, last[:, None])
             guess = torch.cat([guess, start], dim=1)
         size = units(self.prior, drawn, joint).to(columns)
         tolerance = self.settings.tolerance * float((size / columns.norm(dim=0).clamp(min=1e-30)).min())
@@ -203,7 +211,7 @@ class _PrimalRun:
     def sketched(self, warm: Warm | None) -> Float[Tensor, "d r"] | None:
         """``F Fᵀ ≈ RΦᵀBΦR``: that of an earlier prior in this one's units, or a new one."""
         if warm is not None and warm.sketch is not None:
-            return self.prior.root(self.prior_inverse(warm.prior, warm.sketch))
+            return self.prior.root(unrooted(warm.prior, warm.sketch))
         bytes_each = 8 * self.data.num_weights
         rank = min(self.settings.rank, self.data.num_weights, int(KEEP * free_memory(self.data.device) / bytes_each))
         if rank == 0:
@@ -215,19 +223,6 @@ class _PrimalRun:
             self.events.append("the sketch of the curvature is lost in rounding; solved without a preconditioner")
             return None
         return found.to(self.data.dtype)
-
-    def whitened(self, warm: Warm) -> Float[Tensor, "d s"]:
-        """Earlier samples in their own prior's units: what no datum sees is solved by that."""
-        return self.prior_inverse(warm.prior, warm.samples.mT)
-
-    def unrooted(self, W: Float[Tensor, "d s"]) -> Float[Tensor, "d s"]:
-        """``R⁻¹ W``."""
-        return self.prior_inverse(self.prior, W)
-
-    @staticmethod
-    def prior_inverse(prior: Prior, W: Float[Tensor, "d s"]) -> Float[Tensor, "d s"]:
-        """``R⁻¹ W = R A W``."""
-        return prior.root(prior.precision(W))
 
     def newton(self, guess: Tensor | None) -> Float[Tensor, " d"]:
         """``w ← w − t H(w)⁻¹ ∂L(w)``, each system to a tenth, with ``t`` halved until the objective falls."""
@@ -246,13 +241,13 @@ class _PrimalRun:
             ahead = self.predict(direction)
             # ‖w − w⋆‖_H to second order: posterior standard deviations.
             distance = max(float((slope.double() * direction).sum()), 0.0) ** 0.5
-            value, size = self.objective(w, F), 1.0
-            found = self.objective(w - direction, F - ahead)
-            while not found <= value and size > 1e-3:
-                size /= 2.0
-                found = self.objective(w - size * direction, F - size * ahead)
-            # Below rounding the objective cannot tell whether a step was good.
-            rounding = 0.5 * distance**2 <= torch.finfo(w.dtype).eps * abs(value)
+            value = self.objective(w, F)
+
+            def along(t: float, here: tuple[Tensor, ...] = (w, F, direction, ahead)) -> float:
+                return self.objective(here[0] - t * here[2], here[1] - t * here[3])
+
+            size, found = step_length(along, value)
+            rounding = below_rounding(distance, value, w.dtype)
             if not found <= value:
                 if not rounding:
                     self.events.append(f"Newton's step {step} found no smaller objective")
@@ -271,5 +266,4 @@ class _PrimalRun:
 
     def objective(self, w: Float[Tensor, "d 1"], F: Float[Tensor, "m 1"]) -> float:
         """``ℓ(F) + ½‖w‖²_A``, which takes no product with ``Φ``."""
-        losses = sum(float(batch.loss(F[rows])) for rows, batch in self.data.in_order())
-        return losses + 0.5 * float((w.double() * self.prior.precision(w)).sum())
+        return total_loss(self.data, F) + 0.5 * float((w.double() * self.prior.precision(w)).sum())
