@@ -34,9 +34,3 @@ def with_noise(clean: Tensor, share: float, generator: torch.Generator) -> tuple
     """Gaussian noise of ``share`` of the mean size of what is measured, and its deviation."""
     deviation = share * float(clean.abs().mean())
     return clean + deviation * torch.randn(clean.shape, generator=generator), deviation
-
-
-def psnr(found: Tensor, image: Tensor) -> float:
-    """``10 log₁₀(range² / mean squared error)`` in decibels."""
-    error = float((found.reshape(image.shape) - image).square().mean())
-    return 10.0 * math.log10(float(image.max() - image.min()) ** 2 / error)

@@ -10,7 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from experiments.rectangles import psnr, rectangles, with_noise
+from experiments.rectangles import rectangles, with_noise
+from matheron.evaluation import psnr
 from matheron.operators import Operator
 from matheron.tomography import (
     DeepImagePrior,

@@ -32,6 +32,7 @@ from experiments.pictures import grays
 from experiments.walnut_maps import DROPOUT, LEVELS, METHODS, PLAIN, TV, G, draw
 from matheron.data import load
 from matheron.data.scans import ConeScan
+from matheron.evaluation import rank_correlation
 from matheron.linear import fit_posterior
 from matheron.networks import JacobianOperator
 from matheron.networks.priors import starting_prior
@@ -237,12 +238,6 @@ def em_traces(here: Slice) -> Record:
             prior, data = found.prior, found.data
         traces[str(number)] = rows
     return traces
-
-
-def rank_correlation(x: Tensor, y: Tensor) -> float:
-    """Spearman's."""
-    ranks = torch.stack([v.flatten().argsort().argsort().double() for v in (x, y)])
-    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def claims(table: Sequence[Record], curves: Record, config: Config) -> Iterator[Claim]:

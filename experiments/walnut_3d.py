@@ -8,7 +8,6 @@ samples. Settings of the fit were chosen by its loss; the reference only scores.
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from experiments.claims import Claim, at_least, within
 from experiments.harness import Experiment, Progress, Record, Report
 from matheron.data import load
 from matheron.data.scans import ConeScan
+from matheron.evaluation import psnr, rank_correlation
 from matheron.tomography import ConeBeam, DeepImagePrior, ImagePosterior, LinearizedDIP, UNet, cgls
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -142,19 +142,6 @@ def constant(found: ImagePosterior) -> Tensor:
     """Deviations of the same mean square everywhere."""
     variance = found.std.square().mean()
     return torch.stack([variance.sqrt().expand(found.mean.numel()), -variance.sqrt().expand(found.mean.numel())])
-
-
-def psnr(image: Tensor, reference: Tensor) -> float:
-    """In decibels, against the range of the reference."""
-    return 20.0 * math.log10(
-        float(reference.max() - reference.min()) / float((image - reference).square().mean() ** 0.5)
-    )
-
-
-def rank_correlation(first: Tensor, second: Tensor) -> float:
-    """Spearman's."""
-    ranks = torch.stack([x.flatten().argsort().argsort().double() for x in (first, second)])
-    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def slices(volume: Tensor) -> list[list[list[float]]]:

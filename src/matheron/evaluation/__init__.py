@@ -8,5 +8,15 @@ from matheron.evaluation.classification import (
     ranking,
     reliability,
 )
+from matheron.evaluation.images import psnr, rank_correlation
 
-__all__ = ["Reliability", "dyadic_log_likelihood", "entropy", "log_likelihood", "ranking", "reliability"]
+__all__ = [
+    "Reliability",
+    "dyadic_log_likelihood",
+    "entropy",
+    "log_likelihood",
+    "psnr",
+    "rank_correlation",
+    "ranking",
+    "reliability",
+]
