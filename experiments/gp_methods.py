@@ -170,11 +170,19 @@ def peer_kernel(task: Task) -> Any:
 
 
 def gpytorch_svgp(
-    task: Task, *, points: int, seed: int = 0, batch: int = 1024, rate: float = 0.01, most_epochs: int = 200
+    task: Task,
+    *,
+    points: int,
+    seed: int = 0,
+    batch: int = 1024,
+    rate: float = 0.01,
+    most_epochs: int = 200,
+    most_seconds: float = math.inf,
 ) -> Outcome:
     """GPyTorch's SVGP by Adam on minibatches, its locations learnt, until its bound stops rising.
 
     The plateau: the mean bound of the last five epochs is less than 0.001 nats per row above that of the five before.
+    One that is stopped before it has ``capped`` among its facts.
     """
     import gpytorch
 
@@ -210,7 +218,7 @@ def gpytorch_svgp(
         return torch.cat([p.mean for p in parts]), torch.cat([p.variance for p in parts])
 
     model.train()
-    while len(bounds) < most_epochs and not plateau(bounds):
+    while len(bounds) < most_epochs and seconds < most_seconds and not plateau(bounds):
         began, total = time.perf_counter(), 0.0
         for rows in torch.randperm(len(X), generator=order).split(batch):
             optimizer.zero_grad()

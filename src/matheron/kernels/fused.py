@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-FROM_ENTRIES = 10**10
-"""Compiling takes about ten seconds: what one pass over a matrix of this many entries saves."""
+FROM_ENTRIES = 2 * 10**9
+"""Compiling takes two to ten seconds: what one or two passes over a matrix of this many entries save."""
 
 MOST_INPUTS = 32
 """Differences are taken input by input; with more of them a matrix product is faster."""
