@@ -17,8 +17,8 @@ from experiments.harness import Experiment, Progress, Record, Report
 from experiments.peer import GIB, Peer, interleave
 from matheron.kernels import Matern32
 from matheron.kernels.stationary import StationaryEvaluator, embed
+from matheron.kernels.tiling import TILE
 from matheron.operators import KernelOperator
-from matheron.operators.tiles import TILE
 
 Work = Callable[[], Tensor]
 LIMIT = 8 * GIB

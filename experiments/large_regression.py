@@ -1,6 +1,7 @@
-"""A quarter of a million rows: stochastic solvers, CG stopped after as many epochs, and SVGP; and one million rows.
+"""A quarter of a million rows: our solvers, CG stopped after as many seconds, and SVGP; and one million rows.
 
-Hyperparameters maximize the exact evidence of a random subset of the training rows and are shared by all methods. The
+Hyperparameters maximize the exact evidence of a random subset of the training rows and are shared by all methods. CG
+may take twice the epochs of the others, and is compared with each by what it has reached in that one's seconds. The
 million rows are noisy values of a function drawn from the prior, so that the error of the posterior is known; it is
 found through inducing points. Every method runs in a fresh child process.
 """
@@ -74,7 +75,7 @@ def method(config: dict[str, Any], name: str, label: str) -> Callable[[], Any]:
             points, epochs = min(settings.svgp_points, len(task.split.y_train)), settings.svgp_epochs
             outcome: Outcome = gpytorch_svgp(task, points=points, seed=settings.seed, most_epochs=epochs)
         else:
-            solver = solvers(settings.epochs)[label]
+            solver = solvers(settings.epochs * (2.0 if label == "CG" else 1.0))[label]
             outcome = posterior(task, solver, num_samples=settings.samples, seed=settings.seed)
         return outcome.as_dict() | {"rows": len(task.split.y_train), "noise": task.noise}
 
@@ -162,11 +163,17 @@ def run(config: Config, progress: Progress) -> Report:
     last = {"set": "known function", "method": "inducing points", "rows": answer.get("rows"), **answer}
     last["peak_gib"] = last.pop("peak", 0) / GIB
     table.append(last)
-    return Report(table, claims(table), curves)
+    return Report(table, claims(table, curves), curves)
 
 
-def claims(table: list[dict[str, Any]]) -> list[Claim]:
-    """Ours against CG and SVGP; the known function found, with honest error bars."""
+def reached(trace: list[dict[str, Any]], seconds: float) -> float:
+    """The last NLL within so many seconds, or the first there is."""
+    finite = [step for step in trace if step["nll"] is not None]
+    return next((step["nll"] for step in reversed(finite) if step["seconds"] <= seconds), finite[0]["nll"])
+
+
+def claims(table: list[dict[str, Any]], curves: dict[str, Any]) -> list[Claim]:
+    """Ours against CG in as many seconds, and SVGP; the known function found, with honest error bars."""
     found = []
     for name in dict.fromkeys(row["set"] for row in table):
         here = {row["method"]: row for row in table if row["set"] == name}
@@ -176,8 +183,16 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
             for rival in ("CG", "SVGP, GPyTorch"):
                 if here[label]["nll"] is None or here[rival]["nll"] is None:
                     continue
-                difference = here[label]["nll"] - here[rival]["nll"]
-                found.append(at_most(f"{name}: NLL of {label} above that of {rival}", measured=difference, limit=0.0))
+                theirs, when = here[rival]["nll"], ""
+                if rival == "CG":
+                    theirs, when = reached(curves[name][rival], here[label]["seconds"]), " after as many seconds"
+                found.append(
+                    at_most(
+                        f"{name}: NLL of {label} above that of {rival}{when}",
+                        measured=here[label]["nll"] - theirs,
+                        limit=0.0,
+                    )
+                )
             found.append(at_most(f"{name}: restarts of {label}", measured=here[label]["restarts"], limit=0))
     million = table[-1]
     if "error" in million:

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matheron.kernels import RBF, Linear, Matern12, Matern32, Matern52, Tanimoto
+from matheron.kernels.stationary import StationaryEvaluator
+from matheron.kernels.tiling import TILE
 from matheron.operators import KernelOperator
-from matheron.operators.tiles import TILE
 from tests.operators.registry import differences
 
 ROWS, COLUMNS = TILE
@@ -50,6 +51,21 @@ def test_kept_and_not_kept_agree_to_rounding():
         torch.testing.assert_close(kept.rows(part) @ V, not_kept.rows(part) @ V, rtol=1e-5, atol=1e-4)
     assert kept.tiles.keeps
     assert not not_kept.tiles.keeps
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, ROWS, ROWS + 1, 2 * ROWS, 3 * ROWS - 1, COLUMNS + ROWS + 3])
+def test_a_matrix_that_is_not_kept_is_read_off_its_upper_half(n, dtype):
+    X, V = normal(n, 3, dtype=dtype), normal(n, 2, seed=1, dtype=dtype)
+    K = KernelOperator(frozen(Matern32()), X, memory=0)
+    filled = []
+    fill = StationaryEvaluator.fill
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StationaryEvaluator, "fill", lambda *tile: (filled.append(tile[3].numel()), fill(*tile)))
+        found = K @ V
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    assert (found.double() - matern(X, X) @ V.double()).abs().max() <= tolerance * V.abs().sum(0).max()
+    assert sum(filled) <= n * (n + ROWS) / 2 + ROWS
 
 
 def test_a_budget_smaller_than_the_matrix_keeps_nothing():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,12 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.kernels.rows import take_rows
+from matheron.kernels.tiling import TILE, upper_tiles
 
 if TYPE_CHECKING:
     from matheron.kernels.base import Kernel
-
-TILE = (512, 1024)
-"""Rows and columns of a tile: it and what is computed from it stay in cache."""
 
 Weigh = Callable[[slice, slice, float, Tensor], None]
 """``out ← factor · W[rows, columns]``."""
@@ -67,14 +64,11 @@ def contract(kernel: Kernel, X: Float[Tensor, "n d"], weigh: Weigh) -> list[Tens
     n = X.shape[0]
     contraction = kernel.contraction(X, X)
     buffer = torch.empty(TILE[0] * TILE[1], dtype=X.dtype, device=X.device)
-    for top in range(0, n, TILE[0]):
-        rows = slice(top, min(top + TILE[0], n))
-        edges = [top, *range(rows.stop, n, TILE[1]), n] if rows.stop < n else [top, n]
-        for left, right in pairwise(edges):
-            columns = slice(left, right)
-            out = buffer[: (rows.stop - rows.start) * (right - left)].view(rows.stop - rows.start, right - left)
-            weigh(rows, columns, 1.0 if left == top else 2.0, out)
-            contraction.add(rows, columns, out)
+    for rows, columns in upper_tiles(n):
+        height, width = rows.stop - rows.start, columns.stop - columns.start
+        out = buffer[: height * width].view(height, width)
+        weigh(rows, columns, 1.0 if columns.start == rows.start else 2.0, out)
+        contraction.add(rows, columns, out)
     return contraction.gradients()
 
 

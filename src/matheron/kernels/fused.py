@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from matheron.kernels.tiling import TILE
+
 FROM_ENTRIES = 2 * 10**9
 """Compiling takes two to ten seconds: what one or two passes over a matrix of this many entries save."""
 
@@ -19,9 +21,6 @@ MOST_INPUTS = 32
 FARTHEST = 150.0
 """In lengthscales from the center: beyond, float32 coordinates are too coarse for an error of 1e-5."""
 
-TILE = (512, 1024)
-"""The one shape that is compiled; tiles at the borders are filled without."""
-
 Fill = Callable[[Tensor, Tensor, Tensor], None]
 
 
@@ -29,7 +28,7 @@ class FusedTile:
     """``out ← κ(Σ_k (x_k − z_k)²)`` for coordinates ``x (d, n)`` and ``z (d, m)`` in float32, one row per input.
 
     Nothing is written but the tile itself, so that speed does not hang on the cache; the differences are exact for
-    coincident rows.
+    coincident rows. Whole tiles are compiled; those at the borders are filled without.
     """
 
     def __init__(self, correlation: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) -> None:

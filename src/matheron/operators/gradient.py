@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from matheron.kernels.rows import take_rows
+from matheron.kernels.tiling import TILE
 from matheron.operators.base import Index
-from matheron.operators.tiles import TILE
 
 if TYPE_CHECKING:
     from matheron.operators.kernel import KernelOperator

@@ -9,15 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.kernels.evaluator import Evaluator, Scratch
+from matheron.kernels.tiling import TILE, upper_tiles
 from matheron.operators.base import Index
 from matheron.operators.layout import multiply
 from matheron.operators.memory import free_memory
 
 if TYPE_CHECKING:
     from matheron.operators.kernel import KernelOperator
-
-TILE = (512, 1024)
-"""Rows and columns of a tile: large enough to keep two threads busy, small enough for the cache."""
 
 KEEP = 0.5
 """The share of free memory a kept matrix may take, unless a budget is given."""
@@ -43,6 +41,8 @@ class Tiles:
             if rows.step == 1 and self.keeps:
                 self._fill(rows)
                 return multiply(self.matrix[rows], V)
+            if rows.step == 1 and self.operator.Z is self.operator.X and rows == slice(0, len(V), 1):
+                return symmetric_product(self.evaluator, V)
             if rows.step == 1:
                 return tiled_product(self.evaluator, rows, V)
             rows = torch.arange(rows.start, rows.stop, rows.step, device=V.device)
@@ -109,6 +109,21 @@ def tiled_product(evaluator: Evaluator, rows: slice, V: Tensor) -> Tensor:
             tile = buffer[: shape[0] * shape[1]].view(shape)
             evaluator.fill(part, columns, tile)
             out.addmm_(columnwise[:, columns], tile.mT)
+    return result.mT
+
+
+@torch.no_grad()
+def symmetric_product(evaluator: Evaluator, V: Tensor) -> Tensor:
+    """``K V`` for a symmetric ``K``: each tile above the diagonal stands for its mirror image too."""
+    result, columnwise = V.new_zeros(V.shape[1], V.shape[0]), V.mT.contiguous()
+    buffer = V.new_empty(TILE[0] * TILE[1])
+    for rows, columns in upper_tiles(len(V)):
+        shape = (rows.stop - rows.start, columns.stop - columns.start)
+        tile = buffer[: shape[0] * shape[1]].view(shape)
+        evaluator.fill(rows, columns, tile)
+        result[:, rows].addmm_(columnwise[:, columns], tile.mT)
+        if columns.start > rows.start:
+            result[:, columns].addmm_(columnwise[:, rows], tile)
     return result.mT
 
 

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.kernels import Kernel
+from matheron.kernels.tiling import upper_tiles
 from matheron.operators import KernelOperator, Operator
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.operators.tiles import TILE
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import Monitor, draw_seed, require_targets
 from matheron.solvers.result import Result
@@ -113,11 +113,8 @@ def upper_triangle(kernel: Kernel, X: Tensor) -> Float[Tensor, "n n"]:
     n = X.shape[0]
     matrix = torch.empty(n, n, dtype=X.dtype, device=X.device)
     evaluator = kernel.evaluator(X, X)
-    for top in range(0, n, TILE[0]):
-        rows = slice(top, min(top + TILE[0], n))
-        for left in range(top, n, TILE[1]):
-            columns = slice(left, min(left + TILE[1], n))
-            evaluator.fill(rows, columns, matrix[rows, columns])
+    for rows, columns in upper_tiles(n):
+        evaluator.fill(rows, columns, matrix[rows, columns])
     return matrix
 
 
