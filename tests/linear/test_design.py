@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from matheron.linear import greedy_design, information_gain, squared_error
-from matheron.linear.design import conditioned
+from matheron.linear import greedy_design, information_gain, squared_error, variance_reduction
+from matheron.linear.design import conditioned, scores
 
 
 def covariance(k: int, c: int) -> Tensor:
@@ -29,8 +29,13 @@ def dense_design(K: Tensor, k: int, c: int, num: int, criterion: str) -> list[in
     for _ in range(num):
         scores = []
         for i in range(k):
-            block = K[i * c : (i + 1) * c, i * c : (i + 1) * c]
-            score = block.trace() if criterion == "ese" else 0.5 * torch.logdet(block + torch.eye(c).double())
+            rows = slice(i * c, (i + 1) * c)
+            noisy = K[rows, rows] + torch.eye(c).double()
+            score = {
+                "ese": K[rows, rows].trace(),
+                "eig": 0.5 * torch.logdet(noisy),
+                "evr": (K[:, rows] @ torch.linalg.solve(noisy, K[rows])).trace(),
+            }[criterion]
             scores.append(-torch.inf if i in chosen else float(score))
         best = max(range(k), key=scores.__getitem__)
         chosen.append(best)
@@ -48,9 +53,21 @@ def test_scores_are_those_of_the_samples_covariance(shape: tuple[int, int, int])
         torch.testing.assert_close(squared_error(F)[i], C.trace())
         expected = 0.5 * torch.logdet(C + torch.eye(c, dtype=torch.float64))
         torch.testing.assert_close(information_gain(F)[i], expected)
+        cross = F.flatten(1).mT @ F[:, i] / s
+        taken = (cross @ torch.linalg.solve(C + torch.eye(c, dtype=torch.float64), cross.mT)).trace()
+        torch.testing.assert_close(variance_reduction(F)[i], taken)
 
 
-@pytest.mark.parametrize("criterion", ["ese", "eig"])
+def test_candidates_scored_some_at_a_time_are_scored_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    F = samples(covariance(7, 3), 7, 3, 30)
+    whole = {criterion: scores(F, criterion, unit=0.5) for criterion in ("ese", "eig", "evr")}
+    monkeypatch.setattr("matheron.linear.design.ENTRIES", 2 * 3 * 30)
+    for criterion, expected in whole.items():
+        torch.testing.assert_close(scores(F, criterion, unit=0.5), expected)
+    torch.testing.assert_close(whole["evr"], variance_reduction(2.0 * F))
+
+
+@pytest.mark.parametrize("criterion", ["ese", "eig", "evr"])
 def test_greedy_choice_is_that_of_dense_covariances(criterion: str) -> None:
     k, c = 7, 2
     K = covariance(k, c)

@@ -24,10 +24,16 @@ from tests.tomography.test_linearized_dip import jacobian
 ANGLES = torch.arange(9) * math.pi / 9 + 0.03
 
 
-def dense_scores(K, T, noise, criterion):
-    """``tr(T K Tᵀ) / σ²`` or ``½ logdet(I + T K Tᵀ / σ²)``."""
+def dense_scores(K, T, noise, criterion, everywhere):
+    """``tr(T K Tᵀ) / σ²``, ``½ logdet(I + T K Tᵀ / σ²)``, or the variance that ``T`` takes from ``everywhere``."""
     C = T @ K @ T.T / noise
-    return C.trace() if criterion == "ese" else 0.5 * torch.logdet(C + torch.eye(len(C), dtype=C.dtype))
+    if criterion == "ese":
+        return C.trace()
+    noisy = C + torch.eye(len(C), dtype=C.dtype)
+    if criterion == "eig":
+        return 0.5 * torch.logdet(noisy)
+    cross = everywhere @ K @ T.T / noise
+    return (cross @ torch.linalg.solve(noisy, cross.T)).trace()
 
 
 def dense_along(K, pilot, views, noise, indices, criterion):
@@ -39,7 +45,7 @@ def dense_along(K, pilot, views, noise, indices, criterion):
         T = torch.cat([pilot, *(views[i] for i in before)])
         G = T @ K @ T.T + noise * torch.eye(len(T), dtype=K.dtype)
         after = K - K @ T.T @ torch.linalg.solve(G, T @ K)
-        found = [float(dense_scores(after, view, noise, criterion)) for view in views]
+        found = [float(dense_scores(after, view, noise, criterion, torch.cat(views))) for view in views]
         reached.append(found[index])
         best.append(max(score for i, score in enumerate(found) if i not in before))
     return torch.tensor(reached, dtype=torch.float64), torch.tensor(best, dtype=torch.float64)
@@ -73,8 +79,10 @@ def views(angles):
 
 
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
-@pytest.mark.parametrize("criterion", ["ese", "eig"])
-@pytest.mark.parametrize("model", ["gaussian", "linearized", "blockwise"])
+@pytest.mark.parametrize(
+    ("model", "criterion"),
+    [(m, c) for m in ("gaussian", "linearized", "blockwise") for c in ("ese", "eig")] + [("gaussian", "evr")],
+)
 def test_choices_are_the_best_and_scores_those_of_dense_covariances(model, criterion, request):
     post = request.getfixturevalue(model)
     if model == "gaussian":
@@ -189,7 +197,11 @@ def test_what_is_refused_by_name(gaussian, unchecked):
     bad = [
         (TypeError, "posterior must be", lambda: design_scan(A, ANGLES, 1)),
         (RuntimeError, "call fit", lambda: design_scan(GaussianImage(A, shape=(8, 6)), ANGLES, 1)),
-        (ValueError, "criterion must be one of ese, eig, got 'bald'", lambda: design_scan(gaussian, ANGLES, 1, "bald")),
+        (
+            ValueError,
+            "of ese, eig, evr, got 'bald'",
+            lambda: design_scan(gaussian, ANGLES, 1, "bald"),
+        ),
         (ValueError, "num is 10 but 9 candidates are left", lambda: design_scan(gaussian, ANGLES, 10)),
         (ValueError, "num must be at least 1", lambda: design_scan(gaussian, ANGLES, 0)),
         (ValueError, "refit_every is given but measure", lambda: design_scan(gaussian, ANGLES, 1, refit_every=1)),

@@ -22,7 +22,8 @@ def most_informative(
 
     ``K`` is the joint covariance of the posterior's functions at the pool, ``B = LLᵀ`` how sharply a label is seen.
     An input that resembles one already chosen has little left to say, which a score of each input by itself does not
-    know. ``criterion="ese"`` takes the trace in place of the determinant. ``pool`` are inputs, or a ``DataLoader``.
+    know. ``criterion="ese"`` takes the trace in place of the determinant; ``"evr"`` what labels would tell of
+    the rest of the pool, which passes over outliers. ``pool`` are inputs, or a ``DataLoader``.
     Thesis, section 7.4, and its chapter on future work.
 
     >>> import torch

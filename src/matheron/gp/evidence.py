@@ -12,8 +12,9 @@ from torch import Tensor
 
 from matheron.kernels import Kernel
 from matheron.kernels.contraction import contract
+from matheron.operators.kernel import upper_triangle
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.solvers.cholesky import factor_in_place, substitute, upper_triangle
+from matheron.solvers.cholesky import factor_in_place, substitute
 
 if TYPE_CHECKING:
     from matheron.gp.observations import Observations

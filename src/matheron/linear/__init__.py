@@ -10,7 +10,7 @@ from matheron.linear.curvature import (
 )
 from matheron.linear.data import Batch, Data, StoredData
 from matheron.linear.dense import DenseSolve, solve_dense
-from matheron.linear.design import Design, greedy_design, information_gain, squared_error
+from matheron.linear.design import Design, greedy_design, information_gain, squared_error, variance_reduction
 from matheron.linear.dual import DualSolve, RowKernel, solve_dual
 from matheron.linear.evidence import Evidence, log_determinant, log_evidence
 from matheron.linear.filter_prior import FilterPrior
@@ -89,4 +89,5 @@ __all__ = [
     "solve_dual",
     "solve_primal",
     "squared_error",
+    "variance_reduction",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
-from matheron.linear.newton import below_rounding
+from matheron.linear.newton import below_rounding, step_length
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
@@ -150,15 +150,17 @@ def _newton(
         direction = substitute(factor, gradient.double()[:, None])[:, 0].to(w)
         # ‖w − w⋆‖_H to second order: posterior standard deviations.
         distance = max(float(gradient.double() @ direction.double()), 0.0) ** 0.5
-        size = 1.0
-        while True:
-            found, slope = objective(data, prior, w - size * direction)
-            passes += 1.0
-            if found <= value or size < 1e-3:
-                break
-            size /= 2.0
+        tried: list[float] = []
+
+        def along(t: float, here: tuple[Tensor, ...] = (w, direction), tried: list[float] = tried) -> float:
+            tried.append(t)
+            return objective(data, prior, here[0] - t * here[1])[0]
+
+        size, found = step_length(along, value)
+        passes += len(tried) + 1.0
         if found <= value:
-            w, value, gradient = w - size * direction, found, slope
+            w = w - size * direction
+            value, gradient = objective(data, prior, w)
         rounding = below_rounding(distance, value, w.dtype)
         if data.quadratic or distance <= settings.newton_tolerance or rounding or found > value:
             break

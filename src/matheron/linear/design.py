@@ -11,7 +11,10 @@ from torch import Tensor
 from matheron.arguments import require_count, require_finite, require_float
 from matheron.solvers.iteration import draw_seed
 
-CRITERIA = ("ese", "eig")
+CRITERIA = ("ese", "eig", "evr")
+
+ENTRIES = 2**25
+"""Observations that are scored at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +51,45 @@ def information_gain(F: Float[Tensor, "s k c"]) -> Float[Tensor, " k"]:
     return 0.5 * torch.logdet(gram + identity)
 
 
-def scores(F: Float[Tensor, "s k c"], criterion: str) -> Float[Tensor, " k"]:
-    """:func:`squared_error` for ``"ese"``, :func:`information_gain` for ``"eig"``."""
-    return squared_error(F) if require_criterion(criterion) == "ese" else information_gain(F)
+def variance_reduction(F: Float[Tensor, "s k c"], spread: Float[Tensor, "s k c"] | None = None) -> Float[Tensor, " k"]:
+    """``Σ_t tr(C_t (T K Tᵀ + I)⁻¹ C_tᵀ)``, ``C_t = T_t K Tᵀ``: the variance that ``T`` takes from all candidates.
+
+    A candidate unlike all others may say much, but nothing of them: it scores low here and high by
+    :func:`information_gain`. ``spread`` is that of all candidates, where these are some of them only.
+
+    >>> import torch
+    >>> f = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+    >>> variance_reduction(torch.stack([f[:, 0], f[:, 0], 2 * f[:, 1]], dim=1)[:, :, None])  # 2 · 1/2; 4 · 4/5
+    tensor([1.0000, 1.0000, 3.2000])
+    """
+    s, _, c = F.shape
+    rows, spread_rows = ((t / s**0.5).transpose(0, 1) for t in (F, spread_over_all(F) if spread is None else spread))
+    gram, shared = (t @ rows.mT if s < c else rows.mT @ t for t in (rows, spread_rows))
+    identity = torch.eye(gram.shape[-1], dtype=F.dtype, device=F.device)
+    explained = torch.cholesky_solve(shared, torch.linalg.cholesky(gram + identity))
+    return explained.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def spread_over_all(F: Float[Tensor, "s k c"]) -> Float[Tensor, "s k c"]:
+    """``Σ_t (F_t F_tᵀ / s) F``, by the smaller of the Gram matrices."""
+    flat = F.flatten(1)
+    s, entries = flat.shape
+    found = flat @ (flat.mT @ flat) if entries < s else (flat @ flat.mT) @ flat
+    return (found / s).reshape(F.shape)
+
+
+def scores(F: Float[Tensor, "s k c"], criterion: str, *, unit: float = 1.0) -> Float[Tensor, " k"]:
+    """:func:`squared_error` (``"ese"``), :func:`information_gain` (``"eig"``), :func:`variance_reduction` (``"evr"``).
+
+    ``F`` is in units of which the noise's deviation is ``unit``; candidates are scored some at a time.
+    """
+    some = max(1, ENTRIES // (F.shape[0] * F.shape[2]))
+    parts = (part / unit for part in F.split(some, dim=1))
+    if require_criterion(criterion) == "evr":
+        spread = (spread_over_all(F) / unit**3).split(some, dim=1)
+        return torch.cat([variance_reduction(part, own) for part, own in zip(parts, spread, strict=True)])
+    score = squared_error if criterion == "ese" else information_gain
+    return torch.cat([score(part) for part in parts])
 
 
 def require_criterion(criterion: str) -> str:

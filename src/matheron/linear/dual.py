@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from matheron.arguments import require_between, require_count
@@ -22,6 +22,9 @@ from matheron.operators import Diagonal, Operator
 from matheron.operators.base import Index
 from matheron.solvers import CG, Result
 from matheron.solvers.iteration import draw_seed
+
+ENTRIES = 2**25
+"""Of a matrix that are in float64 at a time."""
 
 
 @runtime_checkable
@@ -75,6 +78,20 @@ class RowKernel(Operator):
             return torch.zeros(0, 0, dtype=self.dtype, device=self.device)
         columns = torch.cat(parts, dim=1)[:, torch.argsort(torch.cat(places))]
         return columns.mT @ self.prior.covariance(columns)
+
+    def upper(self) -> Float64[Tensor, "m m"]:
+        """``G Gᵀ`` with ``G = LᵀΦR``, ``RR = A⁻¹``, the product in float64: no rounding makes it indefinite."""
+        parts = [
+            self.prior.root((self.root(place, batch.curvature).T @ batch.features.dense()).mT)
+            for place, batch in enumerate(self.data.batches())
+        ]
+        self.epochs += 1.0
+        G = torch.cat(parts, dim=1)
+        gram = torch.zeros(G.shape[1], G.shape[1], dtype=torch.float64, device=self.device)
+        for some in G.split(max(1, ENTRIES // G.shape[1])):
+            some = some.double()
+            gram.addmm_(some.mT, some)
+        return gram
 
     def weights(self, V: Float[Tensor, "m s"], *, rooted: bool = True) -> Float[Tensor, "d s"]:
         """``A⁻¹ΦᵀL V``, without ``L`` unless ``rooted``; half an epoch."""

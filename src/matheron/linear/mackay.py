@@ -226,6 +226,7 @@ def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noi
     if bool((factors != raw).any()):
         events.append(f"{int((factors != raw).sum())} precisions held to a change of {MOST:g}")
     moved = float(factors.log().abs().max())
+    factors = settling(factors, prior, state.history)
     if learn_noise:
         change = noise_factor(found.measured, both["function"], data.num_rows)
         record["noise_precision"] = data.noise_precision
@@ -238,6 +239,21 @@ def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noi
         moved = max(moved, abs(math.log(change)))
     history = [*state.history, record | {"moved": moved, "events": events}]
     return EMState(prior.scaled(factors), data, regularizers, warm, history, epochs, seconds, state.seed)
+
+
+def settling(factors: Float[Tensor, " g"], prior: Prior, history: list[dict[str, Any]]) -> Float[Tensor, " g"]:
+    """Half of the step, in its logarithm, for each precision that would turn back: those that swing come to rest.
+
+    They do where the curvature follows the mode, which a small precision lets fit all data, and where samples are few.
+
+    >>> from matheron.linear import DiagonalPrior
+    >>> settling(torch.tensor([4.0]), DiagonalPrior(1.0, num_weights=2), [{"precision": [10.0]}])
+    tensor([2.])
+    """
+    if not history:
+        return factors
+    last = prior.values.log() - torch.tensor(history[-1]["precision"]).to(prior.values).log()
+    return torch.where(factors.log() * last.to(factors) < 0.0, factors.sqrt(), factors)
 
 
 def followed(state: EMState, settings: EStep) -> EMState:

@@ -10,23 +10,27 @@ from torch import Tensor
 
 from matheron.linear.data import Data
 
-SHORTEST = 1e-3
+SHORTEST = 1e-9
 """A step shorter than this share of Newton's is not tried."""
 
 
 def step_length(objective: Callable[[float], float], value: float) -> tuple[float, float]:
-    """``t``, the first of 1, ½, ¼, … at which ``objective(t)`` is at most ``value``, and the objective there.
+    """``t``, of 1, ½, ¼, … the first at which ``objective(t)`` is at most ``value`` and halving it gains no more.
 
-    Where none is, the shortest one that was tried, whose objective is then above ``value`` or not a number.
+    The objective there comes with it. Far from the mode, where a loss saturates and has next to no curvature, Newton's
+    step is too long by many powers of ten. Where no step is short enough, the shortest one that was tried, whose
+    objective is then above ``value`` or not a number.
 
-    >>> step_length(lambda t: (3.0 * t - 1.0) ** 2, 1.0)  # 4, then ¼
-    (0.5, 0.25)
+    >>> step_length(lambda t: (3.0 * t - 1.0) ** 2, 1.0)  # 4, ¼, 1/16, then 25/64
+    (0.25, 0.0625)
     """
     size = 1.0
     found = objective(size)
-    while not found <= value and size > SHORTEST:
-        size /= 2.0
-        found = objective(size)
+    while size > SHORTEST:
+        shorter = objective(size / 2.0)
+        if found <= value and not shorter < found:
+            break
+        size, found = size / 2.0, shorter
     return size, found
 
 

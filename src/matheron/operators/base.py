@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from matheron.arguments import require_float, require_same
@@ -88,6 +88,14 @@ class Operator(ABC):
     def dense(self) -> Float[Tensor, "n m"]:
         """The matrix itself: for tests and small problems."""
         return self.product(torch.eye(self.shape[1], dtype=self.dtype, device=self.device))
+
+    def upper(self) -> Float64[Tensor, "n n"]:
+        """A symmetric matrix in float64, on and above its diagonal at least: what a factorization reads.
+
+        Operators that can be evaluated in float64 are, so that what is small beside the matrix is not lost in rounding.
+        """
+        self._require_square("upper")
+        return self.dense().to(torch.float64, copy=True)
 
     @property
     def T(self) -> Operator:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from matheron.arguments import require_finite, require_same
 from matheron.kernels.base import Kernel
 from matheron.kernels.rows import take_rows
+from matheron.kernels.tiling import upper_tiles
 from matheron.operators.base import Index, Operator
 from matheron.operators.dense import Dense
 from matheron.operators.gradient import KernelProduct
@@ -81,6 +82,11 @@ class KernelOperator(Operator):
         x = take_rows(self.X, index)
         return self.kernel(x) if self.Z is self.X else self.kernel(x, take_rows(self.Z, index))
 
+    def upper(self) -> Float64[Tensor, "n n"]:
+        """Evaluated in float64, tile by tile."""
+        self._require_square("upper")
+        return super().upper() if self.Z is not self.X else upper_triangle(self.kernel, self.X.to(torch.float64))
+
     def permuted(self, order: Tensor) -> KernelOperator:
         """``K[order][:, order]``: the same kernel on shuffled inputs."""
         self._require_square("permuted")
@@ -122,6 +128,17 @@ class KernelRows(Operator):
         if isinstance(self.index, slice) and not torch.is_grad_enabled() and K.tiles.holds(self.index):
             return Dense(K.tiles.matrix[self.index].mT)
         return KernelOperator(K.kernel, K.Z, take_rows(K.X, self.index), memory=K.memory)
+
+
+@torch.no_grad()
+def upper_triangle(kernel: Kernel, X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    """``k(x_i, x_j)`` on and above the diagonal; what is below is not written."""
+    n = X.shape[0]
+    matrix = torch.empty(n, n, dtype=X.dtype, device=X.device)
+    evaluator = kernel.evaluator(X, X)
+    for rows, columns in upper_tiles(n):
+        evaluator.fill(rows, columns, matrix[rows, columns])
+    return matrix
 
 
 def _require_rows(name: str, kernel: Kernel, value: Tensor) -> Tensor:

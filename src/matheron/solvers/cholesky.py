@@ -10,9 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.kernels import Kernel
-from matheron.kernels.tiling import upper_tiles
-from matheron.operators import KernelOperator, Operator
+from matheron.operators import Operator
 from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import Monitor, draw_seed, require_targets
@@ -98,28 +96,18 @@ class Cholesky:
 
 
 def _assemble(system: System, shift: float) -> Float[Tensor, "n n"]:
-    """``K + N`` in float64, evaluated in float64 where it is a kernel matrix."""
+    """``K + N`` in float64."""
     system.entries += system.n**2
-    if isinstance(system.kernel, KernelOperator):
-        matrix = upper_triangle(system.kernel.kernel, system.kernel.X.to(torch.float64))
-    else:
-        matrix = system.kernel.dense().to(torch.float64, copy=True)
+    matrix = system.kernel.upper()
     matrix.diagonal().add_(system.noise.to(torch.float64) + shift)
     return matrix
 
 
-def upper_triangle(kernel: Kernel, X: Tensor) -> Float[Tensor, "n n"]:
-    """``K`` on and above the diagonal, which is all that :func:`factor_in_place` reads."""
-    n = X.shape[0]
-    matrix = torch.empty(n, n, dtype=X.dtype, device=X.device)
-    evaluator = kernel.evaluator(X, X)
-    for rows, columns in upper_tiles(n):
-        evaluator.fill(rows, columns, matrix[rows, columns])
-    return matrix
-
-
 def factor_in_place(matrix: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], int]:
-    """Over the matrix itself: LAPACK's order of columns is that of the transpose, which here is the same matrix."""
+    """Over the matrix itself, of which the upper triangle is read.
+
+    LAPACK's order of columns is that of the transpose, which here is the same matrix.
+    """
     factor = matrix.mT
     info = torch.empty((), dtype=torch.int32, device=matrix.device)
     torch.linalg.cholesky_ex(factor, out=(factor, info))

@@ -17,9 +17,6 @@ from matheron.solvers.iteration import draw_seed
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.views import Views
 
-ENTRIES = 2**25
-"""Pseudo-measurements that are scored at a time."""
-
 Candidates = Sequence[float] | Sequence[int] | Tensor
 
 
@@ -30,7 +27,8 @@ class ScanDesign:
     the rows of one candidate angle (of one line, for :class:`Fourier`) and ``K_{x|y}`` the covariance of the image
     given all that was scanned, pilot included. All candidates are scored at once from ``num_samples`` images drawn from
     the prior of ``posterior``, a fitted :class:`GaussianImage` or :class:`LinearizedDIP`, and conditioned pathwise.
-    Scores are in units of the noise; ``"ese"`` leaves out the noise's own part, which is the same for all.
+    Scores are in units of the noise; ``"ese"`` leaves out the noise's own part, which is the same for all. A third
+    criterion, ``"evr"``, is the variance that a view would take from all views that may yet be scanned.
 
     A prior that follows the scan, the g-prior, is brought up to date after every ``rescale_every`` angles. Measured
     values change nothing else, unless the model is fitted anew to all of them, after every ``refit_every`` angles.
@@ -165,13 +163,11 @@ class ScanDesign:
 
     @torch.no_grad()
     def _score(self) -> Float64[Tensor, " open"]:
-        """Of every candidate that was open at first, some of them at a time."""
+        """Of every candidate that was open at first."""
         self._state = self._state or self._conditioned()
         F = self._state.samples[:, len(self._pilot.names) * self._views.width :]
         F = F.reshape(len(F), len(self._open), self._views.width)
-        some = max(1, ENTRIES // (self._views.width * len(F)))
-        white = self._state.precision**0.5
-        return torch.cat([scores(white * part, self.criterion) for part in F.split(some, dim=1)]).double().cpu()
+        return scores(F, self.criterion, unit=self._state.precision**-0.5).double().cpu()
 
     def _require_view(self, measurement: Any) -> Float[Tensor, " width"]:
         measurement = require_float("measurement", measurement)
