@@ -144,7 +144,7 @@ def _exact_model(X: Tensor, y: Tensor, task: Task) -> Any:
 
     class Model(gpytorch.models.ExactGP):
         def __init__(self) -> None:
-            super().__init__(X, y, gpytorch.likelihoods.GaussianLikelihood())
+            super().__init__(X, y, peer_likelihood(task))
             self.mean_module = gpytorch.means.ZeroMean()
             self.covar_module = peer_kernel(task)
 
@@ -152,7 +152,6 @@ def _exact_model(X: Tensor, y: Tensor, task: Task) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     model = Model()
-    model.likelihood.noise = task.noise
     return model
 
 
@@ -167,6 +166,16 @@ def peer_kernel(task: Task) -> Any:
     covar.outputscale = kernel.variance.item()
     covar.base_kernel.lengthscale = kernel.lengthscale.float()
     return covar.requires_grad_(False)
+
+
+def peer_likelihood(task: Task) -> Any:
+    """The same noise in GPyTorch, whose own lower bound of 1e-4 is above that of bike."""
+    import gpytorch
+
+    bound = gpytorch.constraints.GreaterThan(min(1e-4, 0.1 * task.noise))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=bound)
+    likelihood.noise = task.noise
+    return likelihood
 
 
 def gpytorch_svgp(
@@ -202,8 +211,7 @@ def gpytorch_svgp(
         def forward(self, x: Tensor) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    model, likelihood = Model(), gpytorch.likelihoods.GaussianLikelihood().requires_grad_(False)
-    likelihood.noise = task.noise
+    model, likelihood = Model(), peer_likelihood(task).requires_grad_(False)
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     order = torch.Generator().manual_seed(seed)
