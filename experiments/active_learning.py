@@ -1,10 +1,14 @@
-"""Which images to label next: those that together say most about the tangent model, uncertain ones, or any.
+"""Which images to label next: those that together tell most, uncertain ones, or any.
 
-A LeNet-style network on MNIST, trained anew whenever labels arrive, from the same starting weights for every strategy.
-From the same few random labels each strategy chooses the next ones out of the same random part of the pool: by the
-joint information of :func:`matheron.decisions.most_informative`, by the entropy of the network's class
-probabilities, or at random. The posterior follows the tangent model's own curvature, since a network that has learnt
-a few images by heart has next to none. Test images only score.
+A small convolutional network on MNIST, trained anew whenever labels arrive, from the same starting weights for every
+strategy. From the same few random labels each strategy chooses the next ones out of the same random part of the pool:
+by :func:`matheron.decisions.most_informative`, which goes by the joint predictions of the linearized network, either
+for the information in the labels themselves or for what they tell of the rest of the pool; by the entropy of the
+network's class probabilities; or at random. The posterior follows the tangent model's own curvature, since a network
+that has learnt a few images by heart has next to none. Test images only score.
+
+Network, prior and number of samples were chosen with seeds 100 to 102 on training images from the 50,000th on in place
+of test images.
 """
 
 from __future__ import annotations
@@ -23,30 +27,48 @@ from experiments import style
 from experiments.claims import Claim, at_least
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.laplace_torch import batches
-from experiments.lenet import SMALL, TINY, freeze_norms, lenet, mnist, num_weights
+from experiments.lenet import mnist
 from experiments.training import Images, Recipe, train
 from matheron.evaluation import entropy, log_likelihood
 
-OURS, ENTROPY, RANDOM = STRATEGIES = ("joint information", "entropy", "random")
+CRITERIA = {"joint information": "eig", "variance of the pool": "evr"}
+ENTROPY, RANDOM = "entropy", "random"
+STRATEGIES = (*CRITERIA, ENTROPY, RANDOM)
 
 
 @dataclass(frozen=True)
 class Config:
     """Sizes and seeds; a seed decides the first labels, the parts of the pool and the starting weights."""
 
-    filters: tuple[int, ...] = TINY
+    filters: tuple[int, int] = (8, 16)
     pool: int = 10_000
     shown: int = 1_000
     test_images: int = 2_000
     start: int = 20
     step: int = 10
     most: int = 120
-    epochs: int = 60
+    epochs: int = 100
     batch: int = 32
     em_steps: int = 4
-    em_samples: int = 6
-    samples: int = 64
+    em_samples: int = 16
+    samples: int = 256
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+
+
+def network(filters: tuple[int, int]) -> nn.Sequential:
+    """Two convolutions with stride 2 and a dense layer; batch norm has little to go by in a few images."""
+    first, second = filters
+    return nn.Sequential(
+        nn.Conv2d(1, first, 5, stride=2, padding=2), nn.ReLU(),
+        nn.Conv2d(first, second, 3, stride=2, padding=1), nn.ReLU(),
+        nn.Flatten(), nn.Linear(49 * second, 10),
+    )  # fmt: skip
+
+
+def num_weights(filters: tuple[int, int]) -> int:
+    """All of them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in network(filters).parameters())
 
 
 def run(config: Config, progress: Progress) -> Report:
@@ -71,12 +93,15 @@ def acquire(
     labeled = torch.randperm(len(X), generator=source)[: config.start]
     rows = []
     while True:
-        recipe = Recipe(f"lenet {config.filters}", len(labeled), config.epochs, seed, batch=config.batch)
-        model = lenet(config.filters)
+        recipe = Recipe(
+            f"active {config.filters}", len(labeled), config.epochs, seed, batch=config.batch, step=2e-3, adam=True
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = network(config.filters)
         train(model, recipe, (X[labeled], y[labeled]), progress)
-        freeze_norms(model.eval())
         with torch.no_grad():
-            p = model(test[0]).softmax(1)
+            p = model.eval()(test[0]).softmax(1)
         accuracy = float((p.argmax(1) == test[1]).double().mean())
         rows.append(
             {"strategy": strategy, "seed": seed, "labels": len(labeled), "accuracy": accuracy}
@@ -104,7 +129,8 @@ def choose(config: Config, strategy: str, model: nn.Module, known: Images, pool:
         generator=generator,
     )  # fmt: skip
     loader = batches(pool, torch.zeros(len(pool)), size=100)
-    return mt.decisions.most_informative(posterior, loader, config.step, generator=generator).indices
+    criterion = CRITERIA[strategy]
+    return mt.decisions.most_informative(posterior, loader, config.step, criterion, generator=generator).indices
 
 
 def area(table: list[Record], strategy: str) -> float:
@@ -114,15 +140,16 @@ def area(table: list[Record], strategy: str) -> float:
 
 
 def claims(table: list[Record]) -> Iterator[Claim]:
-    """Joint information is at least as good as either rival."""
-    for rival in (ENTROPY, RANDOM):
-        yield at_least(
-            f"mean area under the accuracy curve, joint information minus {rival}",
-            measured=area(table, OURS) - area(table, rival), limit=0.0,
-        )  # fmt: skip
+    """Joint predictions are at least as good a guide as either rival."""
+    for ours in CRITERIA:
+        for rival in (ENTROPY, RANDOM):
+            yield at_least(
+                f"mean area under the accuracy curve, {ours} minus {rival}",
+                measured=area(table, ours) - area(table, rival), limit=0.0,
+            )  # fmt: skip
 
 
-COLORS = {OURS: style.BLUE, ENTROPY: style.ORANGE, RANDOM: style.GRAY}
+COLORS = dict(zip(STRATEGIES, (style.BLUE, style.GREEN, style.ORANGE, style.GRAY), strict=True))
 
 
 def draw(record: Record) -> Figure:
@@ -150,9 +177,9 @@ EXPERIMENT = Experiment(
     title="Labels by joint information of the tangent model, by entropy and at random, on MNIST",
     reproduces=("Beyond the thesis: the design criteria of section 7.4 for classification",),
     budgets={
-        "quick": replace(FULL, step=20, test_images=1_000, samples=32, seeds=(0, 1, 2)),
+        "quick": replace(FULL, step=20, seeds=(0, 1, 2)),
         "full": FULL,
-        "thesis": replace(FULL, filters=SMALL, pool=60_000, test_images=10_000),
+        "thesis": replace(FULL, filters=(16, 32), pool=60_000, test_images=10_000),
     },
     run=run,
     draw=draw,

@@ -151,8 +151,7 @@ def _exact_model(X: Tensor, y: Tensor, task: Task) -> Any:
         def forward(self, x: Tensor) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    model = Model()
-    return model
+    return Model()
 
 
 def peer_kernel(task: Task) -> Any:

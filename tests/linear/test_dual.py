@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from matheron.linear import (
     BernoulliCurvature,
+    DiagonalPrior,
     DualSolve,
     GaussianCurvature,
     StoredData,
@@ -14,6 +15,7 @@ from matheron.linear import (
     solve_dense,
     solve_dual,
 )
+from matheron.linear.dual import RowKernel
 from matheron.operators import Dense
 from matheron.solvers import CG, Cholesky
 from tests.linear.test_sampling import Counted
@@ -69,6 +71,20 @@ def test_strong_data_do_not_cancel():
     found = solve_dual(data, prior(1.0, 40), drawn, solver=CG(tolerance=1e-3))
     exact = solve_dense(data, prior(1.0, 40), drawn)
     assert float((found.samples - exact.samples).norm() / exact.samples.norm()) < 1e-2
+
+
+def test_a_wide_prior_in_single_precision_is_factorized_without_a_fault():
+    """``LᵀKL`` of 10⁸ beside ``I``: in float32 rounding alone would make the sum indefinite."""
+    once = gaussian(20, 40, dtype=torch.float32)[1]
+    Phi = torch.cat([once, once])
+    data = StoredData(Dense(Phi), GaussianCurvature(2.0, 40), Phi.sum(1))
+    drawn = draw_regularizers(data, 3, torch.Generator().manual_seed(0), mode=True, keep_noise=True)
+    wide = DiagonalPrior(1e-7, num_weights=40)
+    matrix = 2e7 * (Phi.double() @ Phi.mT.double())
+    assert bool(torch.linalg.cholesky_ex(matrix.float() + torch.eye(40)).info)
+    torch.testing.assert_close(RowKernel(data, wide).upper(), matrix, rtol=1e-6, atol=1e3)
+    found = solve_dual(data, wide, drawn, solver=Cholesky())
+    torch.testing.assert_close(Phi @ found.mode, Phi.sum(1), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("make", [gaussian, logistic])

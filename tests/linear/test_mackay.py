@@ -8,6 +8,7 @@ import torch
 from matheron.linear import (
     DenseSolve,
     Descent,
+    DiagonalPrior,
     DualSolve,
     GaussianCurvature,
     StoredData,
@@ -20,6 +21,7 @@ from matheron.linear import (
 )
 from matheron.linear.bounds import updated_precision
 from matheron.linear.exact import Primal
+from matheron.linear.mackay import settling
 from matheron.operators import Dense
 from matheron.solvers import CG, ConvergenceWarning
 from tests.linear.twins import DOUBLE, gaussian, normal, of_data, prior, softmax
@@ -138,6 +140,15 @@ def test_softmax_goes_through(generator):
         for settings in (DenseSolve(), DualSolve(solver=CG(tolerance=1e-6), newton_tolerance=1e-6))
     ]  # fmt: skip
     assert results[0] == pytest.approx(results[1], rel=1e-3)
+
+
+def test_precisions_that_turn_back_go_half_of_the_way():
+    before = [{"precision": [1.0, 4.0, 2.0]}]
+    now = DiagonalPrior(torch.tensor([2.0, 2.0, 2.0]), groups=torch.tensor([0, 1, 2]), num_weights=3)
+    factors = torch.tensor([0.25, 0.25, 0.25], dtype=DOUBLE)
+    # The first had risen and would fall; the second falls on; the third had stood still.
+    torch.testing.assert_close(settling(factors, now, before), torch.tensor([0.5, 0.25, 0.25], dtype=DOUBLE))
+    torch.testing.assert_close(settling(factors, now, []), factors)
 
 
 def test_groups_find_their_own_precisions(generator):

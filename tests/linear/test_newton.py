@@ -16,6 +16,12 @@ def test_steps_are_halved_past_values_that_are_no_numbers():
     assert step_length(lambda t: math.nan if t > 0.3 else 0.5, 1.0) == (0.25, 0.5)
 
 
+def test_steps_too_long_by_many_powers_of_ten_are_shortened_to_the_lowest_point():
+    size, found = step_length(lambda t: abs(1e6 * t - 1.0), 1.0)
+    assert 0.5e-6 < size < 2e-6
+    assert found < 0.5
+
+
 def test_the_shortest_step_is_the_last():
     size, found = step_length(lambda t: 2.0, 1.0)
     assert SHORTEST / 2 < size <= SHORTEST

@@ -72,6 +72,14 @@ def test_adjointness_and_linearity(name, n, m, seed):
     close(A @ (2.0 * v - 3.0 * w), (2.0 * (A @ v) - 3.0 * (A @ w)).detach())
 
 
+def test_the_upper_half_of_a_symmetric_operator_is_in_float64(square):
+    if not torch.allclose(square.twin, square.twin.mT):
+        pytest.skip("not symmetric")
+    found = square.operator.upper()
+    assert found.dtype == torch.float64
+    close(found.triu(), square.twin.triu())
+
+
 def test_a_vector_is_one_column(name):
     case, draw = build(name)
     v = draw.normal(case.twin.shape[1])
