@@ -40,7 +40,8 @@ class Solver(Protocol):
 class RowKernel(Operator):
     """``LᵀKL`` with ``K = ΦA⁻¹Φᵀ`` over the rows of all data: a pass of products with ``Φᵀ``, then one with ``Φ``.
 
-    ``L`` comes from ``curvatures``, one per batch, or from the batches themselves. ``epochs`` counts passes.
+    ``L`` comes from ``curvatures``, one per batch, or from the batches themselves. ``epochs`` counts passes. One made
+    ``like`` another, for the same data and prior, shares its ``K`` where that was made explicit.
 
     >>> import torch
     >>> from matheron.linear import DiagonalPrior, GaussianCurvature, StoredData
@@ -50,8 +51,16 @@ class RowKernel(Operator):
     tensor([8., 8., 8.])
     """
 
-    def __init__(self, data: Data, prior: Prior, curvatures: Sequence[Curvature] | None = None) -> None:
+    def __init__(
+        self,
+        data: Data,
+        prior: Prior,
+        curvatures: Sequence[Curvature] | None = None,
+        *,
+        like: RowKernel | None = None,
+    ) -> None:
         self.data, self.prior, self.curvatures, self.epochs = data, prior, curvatures, 0.0
+        self._like, self._gram = like, None
         super().__init__((data.num_rows,) * 2, data.dtype, data.device)
 
     def product(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "m s"]:
@@ -79,19 +88,29 @@ class RowKernel(Operator):
         columns = torch.cat(parts, dim=1)[:, torch.argsort(torch.cat(places))]
         return columns.mT @ self.prior.covariance(columns)
 
+    _gram: Tensor | None
+
+    def gram(self) -> Float64[Tensor, "m m"]:
+        """``K = (ΦR)(ΦR)ᵀ``, ``RR = A⁻¹``, the product in float64: no rounding makes it indefinite."""
+        if self._like is not None:
+            return self._like.gram()
+        if self._gram is None:
+            G = torch.cat([self.prior.root(batch.features.dense().mT) for batch in self.data.batches()], dim=1)
+            self.epochs += 1.0
+            self._gram = torch.zeros(G.shape[1], G.shape[1], dtype=torch.float64, device=self.device)
+            for some in G.split(max(1, ENTRIES // G.shape[1])):
+                some = some.double()
+                self._gram.addmm_(some.mT, some)
+        return self._gram
+
     def upper(self) -> Float64[Tensor, "m m"]:
-        """``G Gᵀ`` with ``G = LᵀΦR``, ``RR = A⁻¹``, the product in float64: no rounding makes it indefinite."""
-        parts = [
-            self.prior.root((self.root(place, batch.curvature).T @ batch.features.dense()).mT)
-            for place, batch in enumerate(self.data.batches())
-        ]
-        self.epochs += 1.0
-        G = torch.cat(parts, dim=1)
-        gram = torch.zeros(G.shape[1], G.shape[1], dtype=torch.float64, device=self.device)
-        for some in G.split(max(1, ENTRIES // G.shape[1])):
-            some = some.double()
-            gram.addmm_(some.mT, some)
-        return gram
+        """``LᵀKL`` in float64, batch by batch."""
+        K = self.gram().clone()
+        for place, (rows, batch) in enumerate(self.data.in_order()):
+            L = self.root(place, batch.curvature).dense().double()
+            K[:, rows] = K[:, rows] @ L
+            K[rows] = L.mT @ K[rows]
+        return K
 
     def weights(self, V: Float[Tensor, "m s"], *, rooted: bool = True) -> Float[Tensor, "d s"]:
         """``A⁻¹ΦᵀL V``, without ``L`` unless ``rooted``; half an epoch."""
@@ -289,7 +308,7 @@ class _DualRun:
             curvatures.append(B)
             inner.append(r)
             rest.append(v - B.root @ r)
-        kernel = RowKernel(self.data, self.prior, curvatures)
+        kernel = RowKernel(self.data, self.prior, curvatures, like=self.kernel)
         q, r = torch.cat(rest), torch.cat(inner)
         if bool((q.abs() > torch.finfo(q.dtype).eps * r.abs().max()).any()):
             r = r - kernel.predict(kernel.weights(q, rooted=False))
