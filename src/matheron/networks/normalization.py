@@ -21,8 +21,8 @@ def normalized_groups(
 ) -> list[tuple[str, ...]]:
     """Modules with ``⟨v, ∂ℓ/∂v⟩ = 0`` for all of their parameters ``v``: a common scale of them changes nothing.
 
-    ``loss`` is taken with statistics of its own batch, as in training; nothing of the model is changed. Of the
-    parameters only those of ``names`` count, grouped by the module that holds them.
+    ``loss`` is taken with statistics of its own batch, as in training; nothing of the model is changed. Modules are
+    those that hold a parameter of ``names``; what scales together are all parameters of a module.
 
     >>> import torch
     >>> from torch import nn
@@ -34,7 +34,12 @@ def normalized_groups(
     >>> normalized_groups(model, names, lambda: nn.functional.cross_entropy(model(x), y))
     [('0.weight', '0.bias')]
     """
-    named = {name: parameter for name, parameter in model.named_parameters() if name in set(names)}
+    holders = {name.rpartition(".")[0] for name in names}
+    named = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.rpartition(".")[0] in holders and parameter.requires_grad
+    }
     with torch.enable_grad(), statistics_of_the_batch(model):
         slopes = torch.autograd.grad(loss(), list(named.values()), allow_unused=True)
     groups: dict[str, list[str]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -114,7 +113,7 @@ class OnlineLaplace:
 
         The step of the penalty taken at where it leads, which no precision makes unstable; a step down the penalty
         itself diverges where ``η A / n`` exceeds two. With momentum ``ρ`` a step is ``η / (1 − ρ)`` long in the end.
-        Modules whose scale a normalization layer cancels keep their norm. Nothing happens before the first update.
+        Parameters whose scale a normalization layer cancels keep their norm. Nothing happens before the first update.
         """
         require_positive("step", step)
         if self._prior is None:
@@ -123,15 +122,13 @@ class OnlineLaplace:
         factors = 1.0 / (1.0 + step / self._num_data * self._prior.precision(ones)[:, 0])
         named = dict(self.model.named_parameters())
         chosen = [named[name] for name in self.names]
-        groups = [[named[name] for name in group] for group in self.normalized]
-        before = [_norm(group) for group in groups]
+        cancelled = {id(named[name]) for group in self.normalized for name in group}
         for parameter, factor in zip(chosen, factors.split([p.numel() for p in chosen]), strict=True):
+            size = parameter.norm()
             parameter.mul_(factor.reshape(parameter.shape))
-        for group, size in zip(groups, before, strict=True):
-            # Nothing but the effective step would change with their scale, and running statistics would lag behind it.
-            scale = size / _norm(group).clamp(min=torch.finfo(size.dtype).tiny)
-            for parameter in group:
-                parameter.mul_(scale)
+            if id(parameter) in cancelled:
+                # Nothing but the effective step would change with their scale, and running statistics would lag behind.
+                parameter.mul_(size / parameter.norm().clamp(min=torch.finfo(size.dtype).tiny))
 
     def update(self, loader: Any) -> OnlineLaplace:
         """One E- and one M-step where training stands; mode, buffers and weights of the model stay as they are."""
@@ -192,7 +189,3 @@ def held_to(prior: Prior, weights: Float[Tensor, " d"]) -> Prior:
     usual = prior.group_sizes / forms
     factors = torch.ones_like(usual).clamp(min=usual / FARTHEST, max=usual * FARTHEST)
     return prior.scaled(torch.where(forms > 0, factors, 1.0))
-
-
-def _norm(group: Sequence[Tensor]) -> Float[Tensor, ""]:
-    return torch.stack([parameter.square().sum() for parameter in group]).sum().sqrt()
