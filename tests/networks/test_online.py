@@ -35,7 +35,7 @@ def normalized(scale: float = 1.0) -> Normalized:
 
 def test_the_penalty_is_that_of_the_prior_and_so_is_its_gradient() -> None:
     model, X, y = problem("classification")
-    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0))
+    online = OnlineLaplace(model, prior="g", parameters="all", generator=torch.Generator().manual_seed(0))
     assert online.penalty().item() == 0.0
     online.update((X, y))
     v = TangentModel(model).weights
@@ -49,7 +49,7 @@ def test_the_penalty_is_that_of_the_prior_and_so_is_its_gradient() -> None:
 def test_shrinking_is_the_implicit_step_of_the_penalty(step: float) -> None:
     """``v ← argmin ½‖v − v₀‖² + η penalty(v)``: down its gradient for a small step, to zero for a large one."""
     model, X, y = problem("classification")
-    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0))
+    online = OnlineLaplace(model, prior="g", parameters="all", generator=torch.Generator().manual_seed(0))
     before = TangentModel(model).weights
     online.shrink(step)
     torch.testing.assert_close(TangentModel(model).weights, before, rtol=0.0, atol=0.0)
@@ -66,7 +66,9 @@ def test_shrinking_is_the_implicit_step_of_the_penalty(step: float) -> None:
 def test_updates_without_training_are_expectation_maximization(prior: str) -> None:
     model, X, y = problem("classification")
     g = torch.Generator().manual_seed(0)
-    online = OnlineLaplace(model, prior=prior, offset="affine", num_samples=200, scale_draws=2000, generator=g)
+    online = OnlineLaplace(
+        model, prior=prior, parameters="all", offset="affine", num_samples=200, scale_draws=2000, generator=g
+    )
     for _ in range(3):
         online.update((X, y))
     la = LinearizedLaplace(model, prior=prior)
@@ -81,7 +83,9 @@ def test_the_penalty_does_not_see_a_scale_that_is_normalized_away(prior: str) ->
     values = []
     for scale in (1.0, 10.0):
         model = normalized(scale)
-        online = OnlineLaplace(model, prior=prior, num_samples=16, generator=torch.Generator().manual_seed(0))
+        online = OnlineLaplace(
+            model, prior=prior, parameters="all", num_samples=16, generator=torch.Generator().manual_seed(0)
+        )
         for _ in range(40):
             online.update((X, y))
         values.append(online.penalty().item())
@@ -102,7 +106,9 @@ def test_an_isotropic_one_does() -> None:
     _, X, y = problem("classification", n=60)
     values = []
     for scale in (1.0, 10.0):
-        online = OnlineLaplace(normalized(scale), prior="isotropic", generator=torch.Generator().manual_seed(0))
+        online = OnlineLaplace(
+            normalized(scale), prior="isotropic", parameters="all", generator=torch.Generator().manual_seed(0)
+        )
         for _ in range(12):
             online.update((X, y))
         values.append(online.penalty().item())
@@ -115,12 +121,32 @@ def test_the_model_stays_as_it_is_and_a_posterior_follows() -> None:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(2, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0)).update((X, y))
+    online = OnlineLaplace(model, prior="g", parameters="all", generator=torch.Generator().manual_seed(0)).update(
+        (X, y)
+    )
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     la = online.posterior((X, y), em_steps=0, final_samples=3)
     torch.testing.assert_close(la.prior_precision, online.prior_precision)
     assert la.functional_samples(X).shape == (3, 24, 3)
+
+
+def test_biases_norms_and_the_scale_that_a_norm_cancels_are_left_alone() -> None:
+    _, X, y = problem("classification")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    online = OnlineLaplace(model, generator=torch.Generator().manual_seed(0)).update((X, y))
+    assert online.names == ("0.weight", "3.weight")
+    assert online.normalized == [("0.weight", "0.bias")]
+    online.shrink(10.0)
+    after = dict(model.named_parameters())
+    for name in ("0.bias", "1.weight", "1.bias", "3.bias"):
+        torch.testing.assert_close(after[name], before[name], rtol=0.0, atol=0.0)
+    # One precision for the whole tensor, whose norm is kept: nothing is left to change.
+    torch.testing.assert_close(after["0.weight"], before["0.weight"])
+    assert float(after["3.weight"].norm()) < 0.99 * float(before["3.weight"].norm())
 
 
 def test_bad_arguments() -> None:

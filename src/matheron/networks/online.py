@@ -35,9 +35,12 @@ class OnlineLaplace:
 
     :meth:`update` linearizes the network where training stands and takes one EM step of its *tangent model*, from the
     last update's samples and mode: ``w⋆`` is the optimum of that model, so that the network need not be at one of its
-    own. ``A`` is the g-prior, measured anew at each update, or layerwise: either makes :meth:`penalty` blind to a scale
-    of weights that a normalization layer cancels (g) or follow it (layerwise), where a single isotropic precision would
-    run away with it. Thesis, sections 3.3.4 and 5.3, and its chapter on future work.
+    own. ``A`` is layerwise, or the g-prior, measured anew at each update: either makes :meth:`penalty` follow a scale
+    of weights that a normalization layer cancels (layerwise) or blind to it (g), where a single isotropic precision
+    would run away with it. Biases and scales of normalization layers are left alone: zero is no place for them, and
+    the tangent model, where other weights can stand in for a scale, would have them there. Nor is it one for all that
+    matters at once, where the g-prior pulls: layers multiply in a network but add in its tangent model, so that each
+    is taken to explain a part of the outputs only. Thesis, sections 3.3.4 and 5.3, and its chapter on future work.
 
     >>> import torch
     >>> from torch import nn
@@ -53,7 +56,7 @@ class OnlineLaplace:
     ...     optimizer.step()
     ...     online.shrink(0.01)
     ...     online = online.update((X, y))
-    >>> len(online.history), bool(online.prior_precision > 0)
+    >>> len(online.history), bool((online.prior_precision > 0).all())
     (5, True)
     """
 
@@ -61,10 +64,10 @@ class OnlineLaplace:
         self,
         model: nn.Module,
         likelihood: str | Likelihood = "classification",
-        prior: str = "g",
+        prior: str = "layerwise",
         *,
         prior_precision: float = 1.0,
-        parameters: Choice = None,
+        parameters: Choice = "matrices",
         forward: Forward | None = None,
         offset: str = "affine",
         num_samples: int = 4,

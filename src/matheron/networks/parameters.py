@@ -14,7 +14,7 @@ from matheron.arguments import require_finite, require_float, require_same
 Choice = str | Callable[..., bool] | None
 """A preset, a predicate on ``(name, parameter)`` or on ``name`` alone, or all parameters."""
 
-PRESETS = ("all", "last_layer", "no_biases", "no_normalization")
+PRESETS = ("all", "last_layer", "no_biases", "no_normalization", "matrices")
 
 
 class Weights:
@@ -99,7 +99,8 @@ def select(model: nn.Module, choice: Choice = None) -> dict[str, nn.Parameter]:
 
     ``"all"``: every one that requires a gradient. ``"last_layer"``: those of the last module, in order of
     registration, that has any. ``"no_biases"``: all but those called bias. ``"no_normalization"``: all but those of
-    modules whose class is called a norm.
+    modules whose class is called a norm. ``"matrices"``: those of two dimensions or more, which weight decay is often
+    confined to: neither biases nor scales of norms.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     for name, parameter in trained.items():
@@ -132,6 +133,8 @@ def as_predicate(
     if choice == "no_normalization":
         norms = {id(p) for p in normalization_parameters(model)}
         return lambda name, parameter: id(parameter) not in norms
+    if choice == "matrices":
+        return lambda name, parameter: parameter.ndim >= 2
     if isinstance(choice, str) or not callable(choice):
         raise ValueError(f"parameters must be one of {', '.join(PRESETS)} or a predicate on names, got {choice!r}")
     predicate = choice

@@ -35,9 +35,9 @@ class TangentModel:
     *out)`` are cotangents. The model is linearized as it is in evaluation mode, and is left as it was found.
 
     ``parameters`` chooses among those that require a gradient: ``"all"``, ``"last_layer"``, ``"no_biases"``,
-    ``"no_normalization"`` or a predicate on ``(name, parameter)`` or ``name``. ``x`` is a tensor, or a mapping, list
-    or tuple of tensors with the data along dimension 0; ``forward``, a function of ``(model, x)``, calls an unusual
-    model. ``method`` says how tangents are pushed; ``used`` says what was taken. ``memory`` bounds the bytes of
+    ``"no_normalization"``, ``"matrices"`` or a predicate on ``(name, parameter)`` or ``name``. ``x`` is a tensor, or a
+    mapping, list or tuple of tensors with the data along dimension 0; ``forward``, a function of ``(model, x)``, calls
+    an unusual model. ``method`` says how tangents are pushed; ``used`` says what was taken. ``memory`` bounds the bytes of
     intermediate results: beyond it, tangents and data go through in parts.
 
     >>> import torch
