@@ -205,6 +205,7 @@ def test_one_predicate_of_each_kind():
         "last_layer": ["4.weight", "4.bias"],
         "no_biases": ["0.weight", "1.weight", "4.weight"],
         "no_normalization": ["0.weight", "0.bias", "4.weight", "4.bias"],
+        "matrices": ["0.weight", "4.weight"],
         (lambda name: name.startswith("0")): ["0.weight", "0.bias"],
         (lambda name, parameter: parameter.ndim == 2): ["0.weight", "4.weight"],
     }.items():

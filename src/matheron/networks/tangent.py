@@ -37,8 +37,8 @@ class TangentModel:
     ``parameters`` chooses among those that require a gradient: ``"all"``, ``"last_layer"``, ``"no_biases"``,
     ``"no_normalization"``, ``"matrices"`` or a predicate on ``(name, parameter)`` or ``name``. ``x`` is a tensor, or a
     mapping, list or tuple of tensors with the data along dimension 0; ``forward``, a function of ``(model, x)``, calls
-    an unusual model. ``method`` says how tangents are pushed; ``used`` says what was taken. ``memory`` bounds the bytes of
-    intermediate results: beyond it, tangents and data go through in parts.
+    an unusual model. ``method`` says how tangents are pushed; ``used`` says what was taken. ``memory`` bounds the bytes
+    of intermediate results: beyond it, tangents and data go through in parts.
 
     >>> import torch
     >>> from torch import nn
