@@ -98,6 +98,28 @@ def test_the_sandwich_is_the_product_of_its_parts(name):
     assert calls == [(4, *outputs.shape)]
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_many_tangents_at_once_agree_too(name, dtype):
+    """From twice as many tangents as a datum has outputs on, products go by explicit rows, a few data at a time."""
+    model, x = build(name, dtype)
+    outputs, J = explicit_jacobian(model, x)
+    k = max(8, 2 * outputs[0].numel())
+    tangent, W, U = TangentModel(model), columns(k, J.shape[1], dtype), columns(k, outputs.numel(), dtype)
+    close(tangent.jvp(x, W), (W @ J.mT).view(k, *outputs.shape), TOLERANCE[dtype])
+    close(tangent.vjp(x, U.view(k, *outputs.shape)), U @ J, TOLERANCE[dtype])
+
+
+def test_explicit_rows_are_made_a_few_data_at_a_time(monkeypatch):
+    model, x = build("cnn with batch norm")
+    outputs, J = explicit_jacobian(model, x)
+    tangent, seen, rows = TangentModel(model), [], TangentModel._rows
+    monkeypatch.setattr(TangentModel, "_rows", lambda self, x: seen.append(len(x)) or rows(self, x))
+    monkeypatch.setattr("matheron.networks.tangent.FAST", outputs[0].numel() * J.shape[1] * J.itemsize)
+    W = columns(2 * outputs[0].numel() + 8, J.shape[1])
+    close(tangent.jvp(x, W), (W @ J.mT).view(len(W), *outputs.shape), 1e-8)
+    assert seen == [1] * len(x)
+
+
 def test_dicts_and_flat_weights_are_the_same(name):
     model, x = build(name)
     tangent = TangentModel(model)

@@ -24,6 +24,12 @@ from matheron.operators.memory import free_memory, gibibytes
 Method = Literal["auto", "forward", "double-vjp", "finite-differences"]
 Result = TypeVar("Result")
 
+MANY = 2
+"""Tangents for each output of a datum from which on its rows of ``J``, made once, are the quicker way to products."""
+
+FEWEST = 8
+"""Tangents from which on it can pay."""
+
 SHARE = 0.25
 """Of the free memory, what passes may take unless a budget is given."""
 
@@ -72,6 +78,7 @@ class TangentModel:
         self._network = LinearizedNetwork(model, self._weights, forward, method)
         self._halvings = 0
         self._each_alone = True
+        self._outputs_of_one = torch.Size()
 
     @property
     def used(self) -> str | None:
@@ -155,18 +162,13 @@ class TangentModel:
     def jacobian(self, x: Any) -> Float[Tensor, "m d"]:
         """``J`` as a matrix: rows datum by datum, the outputs of one together."""
         with self._network.linearizing(x), torch.no_grad():
-            outputs, size = self._network.function(x)(self._network.point()), inputs.batch_size(x)
+            outputs = self._network.function(x)(self._network.point())
             if not self._network.data_are_separate(x):
                 return self._units_pulled(x, outputs)
-            each = outputs[0].numel() * self._network.footprint(x).largest
-            if self._each_alone and each <= TINY:
-                try:
-                    return torch.cat([self._rows(inputs.rows(x, part)) for part in pieces(size, int(TINY // each))])
-                except Exception as error:  # layers that vmap cannot see through
-                    if out_of_memory(error):
-                        raise
-                    self._each_alone = False
-            alone = (slice(i, i + 1) for i in range(size))
+            found: list[Tensor] = []
+            if self._row_by_row(x, outputs[0].numel(), lambda _, J: found.append(J)):
+                return torch.cat(found)
+            alone = (slice(i, i + 1) for i in range(len(outputs)))
             return torch.cat([self._units_pulled(inputs.rows(x, i), outputs[i]) for i in alone])
 
     def sandwich(
@@ -195,6 +197,12 @@ class TangentModel:
             with torch.no_grad():
                 outputs = net.function(x)(point)
             return outputs, outputs.new_zeros(0, *outputs.shape)
+        if self._rows_serve(x, count(W)):
+            columns, products = self._weights.flatten(W).mT, list[Tensor]()
+            with torch.no_grad():
+                outputs = net.function(x)(point)
+                if self._row_by_row(x, outputs[0].numel(), lambda _, J: products.append(J @ columns)):
+                    return outputs, torch.cat(products).mT.reshape(-1, *outputs.shape)
 
         def attempt(plan: Plan) -> tuple[Tensor, Tensor]:
             outputs, tangents = [], []
@@ -210,6 +218,37 @@ class TangentModel:
 
         return self._within_memory(x, count(W), attempt)
 
+    def _rows_serve(self, x: Any, tangents: int) -> bool:
+        """Whether products go by explicit rows of ``J``: many, of data that do not see each other, in forward mode."""
+        way = self._network.way
+        if tangents < FEWEST or not self._each_alone or way is None or way.name != "forward":
+            return False
+        if not self._network.data_are_separate(x):
+            return False
+        with torch.no_grad():
+            self._outputs_of_one = self._network.function(inputs.rows(x, slice(0, 1)))(self._network.point()).shape[1:]
+        return tangents >= MANY * self._outputs_of_one.numel()
+
+    def _row_by_row(self, x: Any, outputs: int, use: Callable[[slice, Tensor], object]) -> bool:
+        """Hand the rows of ``J`` to ``use``, of a few data at a time; false where they are too large, or vmap fails.
+
+        Nothing larger than a few of them is kept.
+        """
+        largest, wide = self._network.footprint(x).largest, self.num_weights * self.dtype.itemsize
+        data = int(min(TINY / largest, FAST / wide) // outputs)
+        if not self._each_alone or data == 0:
+            return False
+        for part in pieces(inputs.batch_size(x), data):
+            try:
+                J = self._rows(inputs.rows(x, part))
+            except Exception as error:  # layers that vmap cannot see through
+                if out_of_memory(error) or part.start > 0:
+                    raise
+                self._each_alone = False
+                return False
+            use(part, J)
+        return True
+
     def _rows(self, x: Any) -> Tensor:
         found = each_alone(self._network.function, self._network.point(), x)
         shapes = zip(self.names, self.shapes, strict=True)
@@ -223,6 +262,11 @@ class TangentModel:
         if len(U) == 0:
             return U.new_zeros(0, self.num_weights)
         net, size, point = self._network, inputs.batch_size(x), self._network.point()
+        if self._rows_serve(x, len(U)) and self._outputs_of_one == U.shape[2:]:
+            total = U.new_zeros(len(U), self.num_weights)
+            with torch.no_grad():
+                if self._row_by_row(x, U[0, 0].numel(), lambda part, J: total.addmm_(U[:, part].flatten(1), J)):
+                    return total
 
         def attempt(plan: Plan) -> Tensor:
             result = U.new_zeros(len(U), self.num_weights)
