@@ -78,7 +78,6 @@ class TangentModel:
         self._network = LinearizedNetwork(model, self._weights, forward, method)
         self._halvings = 0
         self._each_alone = True
-        self._outputs_of_one = torch.Size()
 
     @property
     def used(self) -> str | None:
@@ -197,7 +196,7 @@ class TangentModel:
             with torch.no_grad():
                 outputs = net.function(x)(point)
             return outputs, outputs.new_zeros(0, *outputs.shape)
-        if self._rows_serve(x, count(W)):
+        if self._outputs_by_rows(x, count(W)) is not None:
             columns, products = self._weights.flatten(W).mT, list[Tensor]()
             with torch.no_grad():
                 outputs = net.function(x)(point)
@@ -218,16 +217,16 @@ class TangentModel:
 
         return self._within_memory(x, count(W), attempt)
 
-    def _rows_serve(self, x: Any, tangents: int) -> bool:
-        """Whether products go by explicit rows of ``J``: many, of data that do not see each other, in forward mode."""
-        way = self._network.way
-        if tangents < FEWEST or not self._each_alone or way is None or way.name != "forward":
-            return False
-        if not self._network.data_are_separate(x):
-            return False
+    def _outputs_by_rows(self, x: Any, tangents: int) -> torch.Size | None:
+        """The outputs of one datum, where products go by explicit rows of ``J``: many, and of data each by itself."""
+        net, measured = self._network, self.device.type == "cpu"
+        if tangents < FEWEST or not measured or not self._each_alone or net.way is None or net.way.name != "forward":
+            return None
+        if not net.data_are_separate(x):
+            return None
         with torch.no_grad():
-            self._outputs_of_one = self._network.function(inputs.rows(x, slice(0, 1)))(self._network.point()).shape[1:]
-        return tangents >= MANY * self._outputs_of_one.numel()
+            shape = net.function(inputs.rows(x, slice(0, 1)))(net.point()).shape[1:]
+        return shape if tangents >= MANY * shape.numel() else None
 
     def _row_by_row(self, x: Any, outputs: int, use: Callable[[slice, Tensor], object]) -> bool:
         """Hand the rows of ``J`` to ``use``, of a few data at a time; false where they are too large, or vmap fails.
@@ -235,7 +234,8 @@ class TangentModel:
         Nothing larger than a few of them is kept.
         """
         largest, wide = self._network.footprint(x).largest, self.num_weights * self.dtype.itemsize
-        data = int(min(TINY / largest, FAST / wide) // outputs)
+        room = FAST if self.memory is None else min(FAST, self.memory)
+        data = int(min(TINY / largest, room / wide) // outputs)
         if not self._each_alone or data == 0:
             return False
         for part in pieces(inputs.batch_size(x), data):
@@ -262,7 +262,7 @@ class TangentModel:
         if len(U) == 0:
             return U.new_zeros(0, self.num_weights)
         net, size, point = self._network, inputs.batch_size(x), self._network.point()
-        if self._rows_serve(x, len(U)) and self._outputs_of_one == U.shape[2:]:
+        if self._outputs_by_rows(x, len(U)) == U.shape[2:]:
             total = U.new_zeros(len(U), self.num_weights)
             with torch.no_grad():
                 if self._row_by_row(x, U[0, 0].numel(), lambda part, J: total.addmm_(U[:, part].flatten(1), J)):
