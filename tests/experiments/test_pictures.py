@@ -43,7 +43,7 @@ SMALLER = {
         "ood_epochs": 1,
     },
     "active-learning": {
-        "filters": (2, 2, 2),
+        "filters": (2, 2),
         "pool": 100,
         "shown": 20,
         "test_images": 20,

@@ -26,11 +26,11 @@ def test_the_expression_is_the_correlation(kind):
 @pytest.mark.parametrize("kind", KERNELS)
 def test_compiled_tiles_agree_with_float64(kind, generator, monkeypatch):
     monkeypatch.setattr(fused, "FROM_ENTRIES", 0)
-    X = torch.randn(1100, 3, generator=generator) + 1e3
+    X = torch.randn(1600, 3, generator=generator) + 1e3
     X[7] = X[3]
     kernel = kind(lengthscale=torch.tensor([0.2, 1.0, 3.0]), variance=1.7).requires_grad_(False)
     K = KernelOperator(kernel, X, memory=0)
-    product = K @ torch.eye(1100)
+    product = K @ torch.eye(1600)
     assert K.tiles.evaluator.fused is not None
     torch.testing.assert_close(product.double(), kernel(X.double()), rtol=0, atol=1e-5)
     assert product[7, 3] == product[3, 3] == kernel.variance.float()
@@ -54,8 +54,8 @@ def test_a_failing_compiler_is_survived(monkeypatch):
     monkeypatch.setattr(fused.torch, "compile", lambda *args, **kwargs: refuse)
     monkeypatch.setattr(fused.shutil, "which", lambda name: name)
     fused._compiled.cache_clear()
-    X = torch.randn(1100, 2)
+    X = torch.randn(1600, 2)
     with pytest.warns(RuntimeWarning, match=r"without torch\.compile"):
-        product = KernelOperator(RBF().requires_grad_(False), X, memory=0) @ torch.ones(1100)
+        product = KernelOperator(RBF().requires_grad_(False), X, memory=0) @ torch.ones(1600)
     fused._compiled.cache_clear()
     torch.testing.assert_close(product, RBF()(X).sum(1).detach())
