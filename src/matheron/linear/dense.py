@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
-from matheron.linear.newton import below_rounding, step_length
+from matheron.linear.newton import newton
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
@@ -99,8 +99,15 @@ def solve_dense(
     samples = substitute(factor, pulled).mT.to(data.dtype).contiguous()
     passes, found = 1.0, None
     if mode:
-        found, steps = _newton(data, prior, settings, None if warm is None else warm.mode, factor, events)
-        passes += steps
+
+        def direction(w: Tensor, F: Tensor, slope: Tensor) -> Tensor:
+            here = factor if data.quadratic else torch.linalg.cholesky(hessian(data, prior, w[:, 0]))
+            return substitute(here, slope.double()).to(w)
+
+        guess, most = None if warm is None else warm.mode, settings.newton_steps
+        minimum = newton(data, prior, guess, direction, steps=most, tolerance=settings.newton_tolerance)
+        found, events = minimum.weights, minimum.events
+        passes += 0.5 + minimum.steps * (1.0 if data.quadratic else 2.0)
     measured = measure(data, prior, drawn, samples, found, source)
     return Samples(
         samples=samples,
@@ -134,47 +141,3 @@ def hessian(data: Data, prior: Prior, mode: Float[Tensor, " d"] | None) -> Float
     """``H = ΦᵀBΦ + A`` in float64, with the ``B`` of the data or, given a mode, that of the loss there."""
     identity = torch.eye(data.num_weights, dtype=data.dtype, device=data.device)
     return curvature_matrix(data, mode).add_(prior.precision(identity))
-
-
-def _newton(
-    data: Data, prior: Prior, settings: DenseSolve, guess: Tensor | None, factor: Tensor, events: list[str]
-) -> tuple[Float[Tensor, " d"], float]:
-    """``w ← w − t H(w)⁻¹ ∂L(w)``, with ``t`` halved until the objective falls; and the passes it took."""
-    w = torch.zeros(data.num_weights, dtype=data.dtype, device=data.device) if guess is None else guess.clone()
-    value, gradient = objective(data, prior, w)
-    passes = 1.0
-    for _ in range(settings.newton_steps):
-        if not data.quadratic:
-            factor = torch.linalg.cholesky(hessian(data, prior, w))
-            passes += 1.0
-        direction = substitute(factor, gradient.double()[:, None])[:, 0].to(w)
-        # ‖w − w⋆‖_H to second order: posterior standard deviations.
-        distance = max(float(gradient.double() @ direction.double()), 0.0) ** 0.5
-        tried: list[float] = []
-
-        def along(t: float, here: tuple[Tensor, ...] = (w, direction), tried: list[float] = tried) -> float:
-            tried.append(t)
-            return objective(data, prior, here[0] - t * here[1])[0]
-
-        size, found = step_length(along, value)
-        passes += len(tried) + 1.0
-        if found <= value:
-            w = w - size * direction
-            value, gradient = objective(data, prior, w)
-        rounding = below_rounding(distance, value, w.dtype)
-        if data.quadratic or distance <= settings.newton_tolerance or rounding or found > value:
-            break
-    else:
-        events.append(f"Newton's method used all {settings.newton_steps} steps")
-    return w, passes
-
-
-def objective(data: Data, prior: Prior, w: Float[Tensor, " d"]) -> tuple[float, Float[Tensor, " d"]]:
-    """``ℓ(Φw) + ½‖w‖²_A`` and its gradient."""
-    gradient = prior.precision(w[:, None])
-    value = 0.5 * float((w[:, None] * gradient).sum().double())
-    for batch in data.batches():
-        F = batch.features @ w[:, None]
-        value += float(batch.loss(F))
-        gradient = gradient + batch.features.T @ batch.loss_gradient(F)
-    return value, gradient[:, 0]

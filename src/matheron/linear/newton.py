@@ -3,15 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear.data import Data
+from matheron.linear.prior import Prior
 
 SHORTEST = 1e-9
 """A step shorter than this share of Newton's is not tried."""
+
+
+Direction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""``H(w)⁻¹ ∂L`` from weights ``(d, 1)``, their predictions ``(m, 1)`` and the slope ``∂L (d, 1)``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Where Newton's steps ended, and how: ``trace`` has a record per step."""
+
+    weights: Float[Tensor, " d"]
+    steps: int
+    trace: list[dict[str, Any]]
+    events: list[str]
+
+
+def newton(
+    data: Data, prior: Prior, guess: Float[Tensor, " d"] | None, direction: Direction, *, steps: int, tolerance: float
+) -> Minimum:
+    """``w ← w − t H(w)⁻¹ ∂L(w)`` for ``L = ℓ(Φw) + ½‖w‖²_A``, within ``tolerance`` posterior deviations of its minimum.
+
+    Each step takes a pass of ``Φᵀ``, one of ``Φ``, and what ``direction`` takes; its length takes none.
+    """
+    w = torch.zeros(data.num_weights, 1, dtype=data.dtype, device=data.device)
+    w = w if guess is None else guess[:, None].clone()
+    F, trace, events = predict(data, w), list[dict[str, Any]](), list[str]()
+
+    def objective(w: Tensor, F: Tensor) -> float:
+        return total_loss(data, F) + 0.5 * float((w.double() * prior.precision(w)).sum())
+
+    for step in range(steps):
+        slope = prior.precision(w)
+        for rows, batch in data.in_order():
+            slope = slope + batch.features.T @ batch.loss_gradient(F[rows])
+        down = direction(w, F, slope)
+        ahead = predict(data, down)
+        # ‖w − w⋆‖_H to second order: posterior standard deviations.
+        distance = max(float((slope.double() * down).sum()), 0.0) ** 0.5
+        value = objective(w, F)
+
+        def along(t: float, here: tuple[Tensor, ...] = (w, F, down, ahead)) -> float:
+            return objective(here[0] - t * here[2], here[1] - t * here[3])
+
+        size, found = step_length(along, value)
+        rounding = below_rounding(distance, value, w.dtype)
+        if not found <= value:
+            if not rounding:
+                events.append(f"Newton's step {step} found no smaller objective")
+            break
+        w, F = w - size * down, F - size * ahead
+        trace.append({"newton": step, "objective": found, "size": size, "distance": distance})
+        if data.quadratic or distance <= tolerance or rounding:
+            break
+    else:
+        events.append(f"Newton's method used all {steps} steps")
+    return Minimum(w[:, 0], step + 1, trace, events)
+
+
+def predict(data: Data, W: Float[Tensor, "d s"]) -> Float[Tensor, "m s"]:
+    """``Φ W``."""
+    return torch.cat([batch.features @ W for batch in data.batches()])
 
 
 def step_length(objective: Callable[[float], float], value: float) -> tuple[float, float]:

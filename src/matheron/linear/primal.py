@@ -15,7 +15,7 @@ from torch import Tensor
 from matheron.arguments import require_between, require_count
 from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
-from matheron.linear.newton import below_rounding, step_length, total_loss
+from matheron.linear.newton import newton
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
@@ -225,45 +225,17 @@ class _PrimalRun:
         return found.to(self.data.dtype)
 
     def newton(self, guess: Tensor | None) -> Float[Tensor, " d"]:
-        """``w ← w − t H(w)⁻¹ ∂L(w)``, each system to a tenth, with ``t`` halved until the objective falls."""
-        w = torch.zeros(self.data.num_weights, 1, dtype=self.data.dtype, device=self.data.device)
-        w = w if guess is None else guess[:, None].clone()
-        F = self.predict(w)
-        for step in range(self.settings.newton_steps):
-            slope, curvatures = self.prior.precision(w), []
-            for rows, batch in self.data.in_order():
-                slope = slope + batch.features.T @ batch.loss_gradient(F[rows])
-                curvatures.append(batch.loss_curvature(F[rows][:, 0]))
+        """Each system to a tenth."""
+
+        def direction(w: Tensor, F: Tensor, slope: Tensor) -> Tensor:
+            curvatures = [batch.loss_curvature(F[rows][:, 0]) for rows, batch in self.data.in_order()]
             kernel = WeightKernel(self.data, self.prior, curvatures)
-            target = self.prior.root(slope)
-            direction = self.prior.root(self.solve(kernel, target, None, 0.1))
+            found = self.prior.root(self.solve(kernel, self.prior.root(slope), None, 0.1))
             self.kernel.columns += kernel.columns + 2
-            ahead = self.predict(direction)
-            # ‖w − w⋆‖_H to second order: posterior standard deviations.
-            distance = max(float((slope.double() * direction).sum()), 0.0) ** 0.5
-            value = self.objective(w, F)
+            return found
 
-            def along(t: float, here: tuple[Tensor, ...] = (w, F, direction, ahead)) -> float:
-                return self.objective(here[0] - t * here[2], here[1] - t * here[3])
-
-            size, found = step_length(along, value)
-            rounding = below_rounding(distance, value, w.dtype)
-            if not found <= value:
-                if not rounding:
-                    self.events.append(f"Newton's step {step} found no smaller objective")
-                break
-            w, F = w - size * direction, F - size * ahead
-            self.trace.append({"newton": step, "objective": found, "size": size, "distance": distance})
-            if distance <= self.settings.newton_tolerance or rounding:
-                break
-        else:
-            self.events.append(f"Newton's method used all {self.settings.newton_steps} steps")
-        return w[:, 0]
-
-    def predict(self, W: Float[Tensor, "d s"]) -> Float[Tensor, "m s"]:
-        """``Φ W``."""
-        return torch.cat([batch.features @ W for batch in self.data.batches()])
-
-    def objective(self, w: Float[Tensor, "d 1"], F: Float[Tensor, "m 1"]) -> float:
-        """``ℓ(F) + ½‖w‖²_A``, which takes no product with ``Φ``."""
-        return total_loss(self.data, F) + 0.5 * float((w.double() * self.prior.precision(w)).sum())
+        steps, tolerance = self.settings.newton_steps, self.settings.newton_tolerance
+        minimum = newton(self.data, self.prior, guess, direction, steps=steps, tolerance=tolerance)
+        self.trace += minimum.trace
+        self.events += minimum.events
+        return minimum.weights
