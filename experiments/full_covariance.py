@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear import Data, DiagonalPrior
-from matheron.linear.dense import curvature_matrix, objective
+from matheron.linear.dense import curvature_matrix
 from matheron.networks import NetworkData
 
 KEEP = 2 * 2**30
@@ -81,6 +81,17 @@ class FullCovariance:
             path.append(dimension(path[-1]) / float(mode.square().sum()))
         assert mode is not None
         return path, mode
+
+
+def objective(data: Data, prior: DiagonalPrior, w: Float[Tensor, " d"]) -> tuple[float, Float[Tensor, " d"]]:
+    """``ℓ(Jw) + ½‖w‖²_A`` and its gradient, in one pass."""
+    gradient = prior.precision(w[:, None])
+    value = 0.5 * float((w[:, None] * gradient).sum().double())
+    for batch in data.batches():
+        F = batch.features @ w[:, None]
+        value += float(batch.loss(F))
+        gradient = gradient + batch.features.T @ batch.loss_gradient(F)
+    return value, gradient[:, 0]
 
 
 def functional_covariance(J: Float[Tensor, "b c d"], factor: Float[Tensor, "d d"]) -> Float[Tensor, "b c c"]:
