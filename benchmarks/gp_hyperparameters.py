@@ -193,7 +193,7 @@ EXPERIMENT = Experiment(
     id="gp-hyperparameters",
     title="Hyperparameters by Adam: warm-started posterior samples against GPyTorch's conjugate gradients",
     reproduces=("Section 3.2.1 (hyperparameter learning with CG) and section 8.2 (future work), measured",),
-    budgets={"quick": Config(rows=3_000, steps=20), "full": Config(), "thesis": Config()},
+    budgets={"quick": Config(rows=3_000, steps=20), "full": Config(steps=50), "thesis": Config()},
     run=run,
     draw=draw,
     data=lambda config: config.sets,
