@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,22 +249,33 @@ def plateau(bounds: list[float], window: int = 5, rise: float = 1e-3) -> bool:
     return sum(bounds[-window:]) - sum(bounds[-2 * window : -window]) < rise * window
 
 
-def solvers(epochs: float) -> dict[str, Any]:
-    """Those of the thesis and newer, all for the same number of epochs at most, to the same tolerance."""
-    common = {"epochs": epochs, "tolerance": 0.01}
+def solvers(epochs: float, patient: float | None = None) -> dict[str, Any]:
+    """Those of the thesis and newer, to the same tolerance; those of the thesis may have ``patient`` epochs instead."""
+    new = {"epochs": epochs, "tolerance": 0.01}
+    old = new if patient is None else new | {"epochs": patient}
     return {
-        OURS: mt.solvers.CG(**common, preconditioner=mt.solvers.NystromBlocks()),
-        "SketchAndProject": mt.solvers.SketchAndProject(**common),
-        "SDD": mt.solvers.SDD(**common),
-        "SGD": mt.solvers.SGD(**common),
-        "CG": mt.solvers.CG(**common, preconditioner=mt.solvers.PivotedCholesky(100)),
+        OURS: mt.solvers.CG(**new, preconditioner=mt.solvers.NystromBlocks()),
+        "SketchAndProject": mt.solvers.SketchAndProject(**new),
+        "SDD": mt.solvers.SDD(**old),
+        "SGD": mt.solvers.SGD(**old),
+        "CG": mt.solvers.CG(**old, preconditioner=mt.solvers.PivotedCholesky(100)),
     }
+
+
+def patience(epochs: float, steps: int, rows: int) -> float:
+    """Epochs in ``steps`` of 512 rows, the batch of the thesis, and ``epochs`` at least."""
+    return max(epochs, steps * 512 / rows)
 
 
 Method = Callable[[Task], Outcome]
 
 
-def ours(epochs: float, num_samples: int, seed: int) -> Iterator[tuple[str, Method]]:
-    """Every solver as a method."""
-    for name, solver in solvers(epochs).items():
-        yield name, lambda task, solver=solver: posterior(task, solver, num_samples=num_samples, seed=seed)
+def ours(epochs: float, num_samples: int, seed: int, steps: int = 0) -> Iterator[tuple[str, Method]]:
+    """Every solver as a method; those of the thesis may take ``steps`` batches, where ``epochs`` are fewer."""
+
+    def work(task: Task, name: str) -> Outcome:
+        patient = patience(epochs, steps, len(task.split.y_train))
+        return posterior(task, solvers(epochs, patient)[name], num_samples=num_samples, seed=seed)
+
+    for name in solvers(epochs):
+        yield name, partial(work, name=name)
