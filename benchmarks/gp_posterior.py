@@ -20,11 +20,10 @@ from matplotlib.figure import Figure
 import matheron as mt
 from experiments import style
 from experiments.claims import Claim, at_least, at_most
-from experiments.gp_methods import Task, gpytorch_exact, gpytorch_svgp, posterior
+from experiments.gp_methods import gpytorch_exact, gpytorch_svgp, posterior
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.peer import GIB, Peer
 from experiments.uci_regression import make_task
-from matheron.data import load
 
 CLOSE = 0.02
 """How far above the best NLL of all methods counts as equal quality."""
@@ -44,7 +43,7 @@ class Config:
     samples: int = 64
     svgp_points: tuple[int, ...] = (1024,)
     svgp_epochs: int = 200
-    growth: tuple[int, ...] = (5_000, 10_000, 20_000, 50_000, 100_000, 250_000)
+    growth: tuple[int, ...] = (5_000, 10_000, 20_000, 50_000, 100_000, 230_000)
     growth_epochs: float = 4.0
     memory: int = 20 * GIB
     timeout: float = 2 * 3600.0
@@ -53,35 +52,21 @@ class Config:
     seed: int = 0
 
 
-def task_of(name: str, rows: int | None) -> Task:
-    """A set with its published hyperparameters; houseelectric with those learnt on a subset here."""
-    if name != HOUSE:
-        return make_task(name, 0, rows)
-    split = load(HOUSE).split(0)
-    chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(0))[:rows]
-    split = replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
-    kernel = mt.kernels.Matern32(lengthscale=torch.ones(split.X_train.shape[1]))
-    process = mt.GaussianProcess(kernel)
-    # The same seed in every child: all methods share these values.
-    process.fit(split.X_train[:2_000], split.y_train[:2_000], method="exact")
-    return Task(split, kernel.requires_grad_(False), process.noise.item())
-
-
 def matheron(name: str, rows: int | None, samples: int, seed: int, epochs: float = 60.0) -> Callable[[], Any]:
     """Ours, as a user calls it."""
-    task = task_of(name, rows)
+    task = make_task(name, 0, rows)
     return lambda: posterior(task, mt.solvers.Auto(epochs=epochs), num_samples=samples, seed=seed).as_dict()
 
 
 def peer_exact(name: str, rows: int | None, fast_variance: bool) -> Callable[[], Any]:
     """GPyTorch's exact GP."""
-    task = task_of(name, rows)
+    task = make_task(name, 0, rows)
     return lambda: gpytorch_exact(task, fast_variance=fast_variance).as_dict()
 
 
 def peer_svgp(name: str, rows: int | None, points: int, epochs: int, seed: int, seconds: float) -> Callable[[], Any]:
     """GPyTorch's SVGP."""
-    task = task_of(name, rows)
+    task = make_task(name, 0, rows)
     return lambda: gpytorch_svgp(task, points=points, seed=seed, most_epochs=epochs, most_seconds=seconds).as_dict()
 
 

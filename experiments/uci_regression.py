@@ -64,12 +64,12 @@ class Config:
 
 
 def make_task(name: str, index: int, rows: int | None) -> Task:
-    """One split with the hyperparameters published for it."""
+    """One split with the hyperparameters published for it, of half a year of houseelectric those of all four."""
     split = load(name).split(index)
     if rows is not None:
         chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(index))[:rows]
         split = replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
-    values = published_hyperparameters(name, index)
+    values = published_hyperparameters(name.removesuffix("_subset"), index)
     kernel = mt.kernels.Matern32(lengthscale=values.lengthscale, variance=values.signal_variance)
     return Task(split, kernel.requires_grad_(False), values.noise_variance)
 

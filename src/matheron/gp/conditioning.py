@@ -18,11 +18,12 @@ from matheron.gp.observations import Observations, require_noise, require_rows, 
 from matheron.gp.paths import Paths
 from matheron.gp.posterior import Posterior
 from matheron.gp.report import Report
+from matheron.gp.rounding import MUCH, rounding
 from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel
 from matheron.kernels.feature_map import NoFeaturesError
 from matheron.operators import Diagonal, KernelOperator, Operator
-from matheron.solvers import Auto, Cholesky, Result
+from matheron.solvers import CG, Auto, Cholesky, Result
 from matheron.solvers.iteration import IterativeSolver, draw_seed
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ Solver = Auto | Cholesky | IterativeSolver | InducingSGD
 class Conditioning(nn.Module):
     """``(K + N) [α_y | α_f] = [y − m | f(X) + ε]``: the systems behind a posterior (thesis §4.1).
 
-    Everything is in standard units, and in float64 where it is small enough to be factorized, whatever ``dtype`` the
-    data came in and answers go out in. The kernel is a copy, so that a posterior stays what it is while the process it
-    came from is fitted to something else.
+    Everything is in standard units, and in float64 where it is small enough to be factorized or where rounding to
+    float32 would drown the noise, whatever ``dtype`` the data came in and answers go out in. The kernel is a copy, so
+    that a posterior stays what it is while the process it came from is fitted to something else.
     """
 
     X: Float[Tensor, "n d"]
@@ -123,6 +124,7 @@ class Conditioning(nn.Module):
             evidence_bound=self.bound,
             variance="exact" if result.exact else f"mean square of {len(paths) * c} zero-mean functions",
             seed=seed,
+            precision=str(self.X.dtype).removeprefix("torch."),
         )
         return Posterior(paths, self, report, exact_variance=result.exact)
 
@@ -201,6 +203,8 @@ def condition(
     seed = draw_seed(generator)
     source = torch.Generator().manual_seed(seed)
     dtype = data.X.dtype
+    if inducing is None and isinstance(chosen, Auto | CG) and rounding(process.kernel, data) > MUCH:
+        data = data.double()
     if _factorizes(process, data, chosen, inducing):
         data = data.double()
     center = process.mean.detach().expand(data.outputs).clone()

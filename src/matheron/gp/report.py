@@ -14,6 +14,7 @@ class Report:
 
     ``residual`` is the largest relative residual of the systems of the mean and of the samples, measured on
     ``residual_rows`` rows; ``seed`` repeats the draws. ``evidence_bound`` is that of Titsias, with inducing points.
+    ``precision`` is that of the solve, float64 also for data in float32 where rounding errors would drown the noise.
 
     >>> import torch
     >>> import matheron as mt
@@ -37,6 +38,7 @@ class Report:
     epochs: float
     seconds: float
     seed: int
+    precision: str = "unknown"
     trace: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -67,7 +69,7 @@ class Report:
                 f"solver: {self.solver}",
                 f"{state}: largest residual {self.residual:.2g} (tolerance {self.tolerance:g}, measured on "
                 f"{self.residual_rows:,} rows)",
-                f"cost: {self.epochs:.1f} epochs, {self.seconds:.1f} s",
+                f"cost: {self.epochs:.1f} epochs, {self.seconds:.1f} s, in {self.precision}",
                 f"variance: {self.variance}; seed {self.seed}",
             ]
         )

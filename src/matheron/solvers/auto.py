@@ -28,9 +28,6 @@ EXACT_ROWS = 5_000
 PATIENCE = 12
 """Iterations without a smaller residual after which conjugate gradients are given up."""
 
-HOPELESS = 0.5
-"""A residual that is not worth keeping: zero has one."""
-
 FEW = 2.0
 """Epochs too few for another attempt."""
 
@@ -104,21 +101,19 @@ class Auto:
         if not isinstance(solver, CG) or solver.patience is None:
             result = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
             return replace(result, solver=f"{result.solver}, chosen by Auto: {reason}")
-        first: Result | None = None
+        found: Result | None = None
         if second is None or not Path(second.path).exists():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                first = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
-            first = replace(first, solver=f"{first.solver}, chosen by Auto: {reason}")
-            if first.converged or self.epochs - first.epochs < FEW:
-                return first.warn()
-        left = self.epochs - (0.0 if first is None else first.epochs)
-        if first is not None and float(first.residual.max()) <= HOPELESS:
-            result = replace(solver, epochs=left).solve(system, Z, guess=first.solution, checkpoint=second, **options)
-            return _joined(first, replace(result, solver=first.solver))
-        result = SketchAndProject(left, self.tolerance).solve(system, Z, checkpoint=second, **options)
+                found = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
+            found = replace(found, solver=f"{found.solver}, chosen by Auto: {reason}")
+            if found.converged or self.epochs - found.epochs < FEW:
+                return found.warn()
+            guess = found.solution if float(found.residual.max()) < 1.0 else None
+        left = self.epochs - (0.0 if found is None else found.epochs)
+        result = SketchAndProject(left, self.tolerance).solve(system, Z, guess=guess, checkpoint=second, **options)
         reason = "conjugate gradients stalled, as they do where noise drowns in rounding errors"
-        return _joined(first, replace(result, solver=f"{result.solver}, chosen by Auto: {reason}"))
+        return _joined(found, replace(result, solver=f"{result.solver}, chosen by Auto: {reason}"))
 
 
 def _second(checkpoint: Checkpoint | Path | str | None) -> Checkpoint | None:

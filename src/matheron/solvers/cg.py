@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from matheron.arguments import require_count
@@ -14,15 +14,25 @@ from matheron.operators import Operator
 from matheron.solvers.iteration import Iteration, IterativeSolver, Problem
 from matheron.solvers.preconditioners import Preconditioner
 
+WATCH = 4
+"""Iterations between looks at a few rows of the true residual."""
+
+WATCHED = 1024
+"""Rows of such a look: less than a tenth of an epoch where rounding matters."""
+
+DRIFT = 0.1
+"""The share of the residual by which the recurrence may be off."""
+
 
 @dataclass(frozen=True)
 class CG(IterativeSolver):
     """``(K + N) α = z`` by conjugate directions, all columns at once; one epoch per iteration.
 
-    Safe in float32: every ``refresh`` iterations the residual is computed afresh, the directions are restarted where
-    it has drifted from the recurrence, and the iterate with the smallest residual is kept, since at low noise
-    residuals rise and fall. With ``patience`` it ends after so many iterations that brought no column's residual down,
-    or when the residual has drifted. Thesis, section 3.3.
+    Safe in float32: every ``refresh`` iterations the residual is computed afresh, and every fourth some of its rows;
+    where it has drifted from the recurrence, directions start anew from the better of the last and the best iterate.
+    The iterate with the smallest residual is kept, since at low noise residuals rise and fall. With ``patience`` it
+    ends after so many iterations that brought no column's residual down, or when it starts anew and the residual has
+    not halved since the last time. Thesis, section 3.3.
 
     >>> import torch
     >>> import matheron as mt
@@ -58,7 +68,7 @@ class CG(IterativeSolver):
 
 
 class _Conjugate(Iteration):
-    state = ("x", "residual", "direction", "energy", "best", "best_norm", "count", "idle")
+    state = ("x", "residual", "direction", "energy", "best", "best_norm", "count", "idle", "mark")
 
     def __init__(self, solver: CG, problem: Problem) -> None:
         super().__init__(problem)
@@ -74,6 +84,7 @@ class _Conjugate(Iteration):
         self.best, self.best_norm = self.x.clone(), self.residual.norm(dim=0)
         self.count = torch.zeros((), dtype=torch.int64)
         self.idle = torch.zeros((), dtype=torch.int64)
+        self.mark = self.best_norm.max()
         self.direction = torch.zeros_like(self.x)
         self.energy = torch.ones_like(self.best_norm)
 
@@ -84,7 +95,7 @@ class _Conjugate(Iteration):
 
     def advance(self) -> Float[Tensor, " s"]:
         """One iteration."""
-        if int(self.count) % self.refresh == self.refresh - 1:
+        if int(self.count) % self.refresh == self.refresh - 1 or self.looks_off():
             self.renew()
         preconditioned = self.residual if self.inverse is None else self.inverse.product(self.residual)
         energy = (self.residual * preconditioned).sum(0)
@@ -113,17 +124,33 @@ class _Conjugate(Iteration):
         self.best_norm = torch.where(better, norm, self.best_norm)
         return self.best_norm
 
+    def looks_off(self) -> bool:
+        """Whether some rows of the true residual are not what the recurrence says, at every ``WATCH``-th iteration."""
+        if int(self.count) % WATCH != WATCH - 1 or self.system.n < 2 * WATCHED:
+            return False
+        implied = self.targets - self.residual
+        off, _ = self.system.sampled_residual(self.x, implied, WATCHED, self.problem.generator)
+        return bool((off > DRIFT * self.residual.norm(dim=0)).any())
+
     def renew(self) -> None:
         """Replace the recurrence by the residual itself; start over in columns where the two differ."""
         true = self.targets - self.system.product(self.x)
-        drifted = (true - self.residual).norm(dim=0) > 0.1 * true.norm(dim=0)
-        if bool(drifted.any()):
-            self.events.append(f"restarted {int(drifted.sum())} columns: rounding had moved the residual")
-            # Who has patience only for progress wants to look at the true residual now.
-            self.finished = self.patience is not None
-            # What the recurrence called best may not have been.
-            self.best_norm = torch.where(drifted, torch.inf, self.best_norm)
-            self.direction = torch.where(drifted, 0.0, self.direction)
+        drifted = (true - self.residual).norm(dim=0) > DRIFT * true.norm(dim=0)
         self.residual = true
         self.count += 1
+        if bool(drifted.any()):
+            self.events.append(f"restarted {int(drifted.sum())} columns: rounding had moved the residual")
+            self.start_over(drifted)
+            found = self.residual.norm(dim=0).max()
+            self.finished = self.patience is not None and bool(found > 0.5 * self.mark)
+            self.mark = found
         self.keep_best()
+
+    def start_over(self, drifted: Bool[Tensor, " s"]) -> None:
+        """Anew from the better of the last iterate and what the recurrence called best, which may not have been."""
+        at_best = self.targets - self.system.product(self.best)
+        back = drifted & (at_best.norm(dim=0) < self.residual.norm(dim=0))
+        self.x = torch.where(back, self.best, self.x)
+        self.residual = torch.where(back, at_best, self.residual)
+        self.best_norm = torch.where(drifted, torch.inf, self.best_norm)
+        self.direction = torch.where(drifted, 0.0, self.direction)

@@ -90,8 +90,14 @@ class System:
         """
         if self.n <= WHOLE_RESIDUAL:
             return (self.product(solution) - targets).norm(dim=0), self.n
-        size = 512
-        starts = torch.randperm(self.n // size, generator=generator)[: -(-RESIDUAL_ROWS // size)] * size
+        return self.sampled_residual(solution, targets, RESIDUAL_ROWS, generator)
+
+    def sampled_residual(
+        self, solution: Float[Tensor, "n s"], targets: Float[Tensor, "n s"], num: int, generator: torch.Generator
+    ) -> tuple[Float[Tensor, " s"], int]:
+        """The same from about ``num`` rows, in windows at random places."""
+        size = min(512, self.n)
+        starts = torch.randperm(self.n // size, generator=generator)[: -(-num // size)] * size
         squares = torch.zeros(solution.shape[1], dtype=self.dtype, device=self.device)
         for start in starts.tolist():
             rows = slice(start, start + size)
