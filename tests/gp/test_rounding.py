@@ -4,8 +4,11 @@ import pytest
 import torch
 
 import matheron as mt
+from matheron.gp.fitting.iterative import Climb, Iterative
+from matheron.gp.fitting.task import Task
 from matheron.gp.rounding import MUCH, rounding
 from matheron.solvers import auto
+from matheron.solvers.checkpoint import Checkpoint
 
 
 def problem(noise: float) -> tuple[mt.GaussianProcess, torch.Tensor, torch.Tensor]:
@@ -53,3 +56,32 @@ def test_rounding_grows_with_the_rows():
     process, X, y = problem(1e-4)
     few = rounding(process.kernel, process.observations(X[:100], y[:100], None))
     assert rounding(process.kernel, process.observations(X, y, None)) > few
+
+
+def test_learning_goes_on_in_float64_where_the_noise_is_low(generator):
+    process, X, y = problem(1e-6)
+    process.fit(X, y, Iterative(steps=3), start="current", generator=generator)
+    assert process.history[0]["precision"] == "float64"
+    assert process.warm.solution.dtype == torch.float64
+    posterior = process.condition(X, y, num_samples=4, generator=generator)
+    assert torch.equal(posterior.paths.prior.weights, process.warm.draws.functions.weights[:, :4])
+    easy, X, y = problem(0.1)
+    easy.fit(X, y, Iterative(steps=3), start="current", generator=generator)
+    assert easy.history[-1]["precision"] == "float32"
+
+
+def test_what_was_learnt_in_float64_resumes_in_float64(tmp_path):
+    def climb() -> Climb:
+        process, X, y = problem(1e-6)
+        task = Task(process, process.observations(X, y, None), {}, seed=3, checkpoint=Checkpoint(tmp_path / "fit"))
+        return Climb(Iterative(steps=4), task)
+
+    whole = climb()
+    whole.step()
+    whole.save()
+    resumed = climb()
+    for run in (whole, resumed):
+        run.step()
+    assert resumed.solution.dtype == torch.float64
+    assert torch.equal(whole.vector, resumed.vector)
+    assert torch.equal(whole.solution, resumed.solution)

@@ -202,7 +202,7 @@ def condition(
     chosen = require_solver(solver)
     seed = draw_seed(generator)
     source = torch.Generator().manual_seed(seed)
-    dtype = data.X.dtype
+    given = data
     if inducing is None and isinstance(chosen, Auto | CG) and rounding(process.kernel, data) > MUCH:
         data = data.double()
     if _factorizes(process, data, chosen, inducing):
@@ -210,7 +210,7 @@ def condition(
     center = process.mean.detach().expand(data.outputs).clone()
     shared = process.log_noise.ndim == 0 and noise is None
     with torch.no_grad():
-        kernel, draws, guess = _draws(process, data, num_samples * data.outputs, num_features, source)
+        kernel, draws, guess = _draws(process, given, data, num_samples * data.outputs, num_features, source)
         columns = [data.Y - center.to(data.Y.dtype)]
         if draws is not None:
             noisy = draws.noisy(data.X, data.noise) if inducing is None else data.noise.sqrt()[:, None] * draws.normals
@@ -227,14 +227,14 @@ def condition(
             "units": data.units,
             "solver": chosen,
             "single": data.single,
-            "dtype": dtype,
+            "dtype": given.X.dtype,
         }
     if inducing is None:
         system = Conditioning(**parts)
     else:
         from matheron.gp.inducing import InducingConditioning, locations
 
-        system, guess = InducingConditioning(locations(inducing, data, dtype, source), **parts), None
+        system, guess = InducingConditioning(locations(inducing, data, given.X.dtype, source), **parts), None
     return system.posterior(guess=guess, generator=source, seed=seed, **options)
 
 
@@ -256,15 +256,24 @@ def _factorizes(process: GaussianProcess, data: Observations, solver: Solver, in
 
 
 def _draws(
-    process: GaussianProcess, data: Observations, num: int, num_features: int, generator: torch.Generator
+    process: GaussianProcess,
+    given: Observations,
+    data: Observations,
+    num: int,
+    num_features: int,
+    generator: torch.Generator,
 ) -> tuple[Kernel, PriorDraws | None, Tensor | None]:
-    """A frozen copy of the kernel, prior functions that refer to it, and where to start: where learning left off."""
+    """A frozen copy of the kernel, prior functions that refer to it, and where to start: where learning left off.
+
+    ``data`` are those ``given``, perhaps in another precision.
+    """
     if num == 0:
         return copy.deepcopy(process.kernel).requires_grad_(False), None, None
     warm = process.warm
-    if warm is not None and warm.solution.dtype == data.X.dtype and warm.digest == digest(data.X, data.Y):
+    if warm is not None and warm.digest == digest(given.X, given.Y):
         kernel, draws = copy.deepcopy((process.kernel, warm.draws))
         kernel.requires_grad_(False)
+        draws = draws.cast(data.X.dtype)
         guess = data.Y.new_zeros(data.rows, data.outputs + num)
         known = min(guess.shape[1], warm.solution.shape[1])
         guess[:, :known] = warm.solution[:, :known]

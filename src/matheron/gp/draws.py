@@ -103,6 +103,10 @@ class PriorDraws(nn.Module):
         """``f_j(X) + √noise ⊙ n_j``: draws of ``N(0, K + N)``."""
         return self(X) + noise.sqrt()[:, None] * self.normals
 
+    def cast(self, dtype: torch.dtype) -> PriorDraws:
+        """The same draws in another precision."""
+        return PriorDraws(self.functions, self.normals.to(dtype))
+
     def resized(self, num: int, generator: torch.Generator) -> PriorDraws:
         """The first ``num`` of these, with new ones after them where there are fewer."""
         if num <= self.num:

@@ -17,6 +17,7 @@ from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.mackay import amplitudes, fixed_point
 from matheron.gp.fitting.task import Task, digest
 from matheron.gp.fitting.warm import WarmStart
+from matheron.gp.rounding import MUCH, rounding
 from matheron.kernels.contraction import contract, low_rank
 from matheron.kernels.feature_map import NoFeaturesError
 from matheron.kernels.rows import take_rows
@@ -38,7 +39,8 @@ class Iterative:
 
     For large ``n``. ``H = K + N``, and ``ξ_j ~ N(0, H)`` is a prior function plus noise whose random numbers stay
     the same throughout: every solve starts from the last one's answer, and ``solver`` is cut off after a few epochs.
-    The ``z_j`` give posterior functions in the end, which ``gp.warm`` hands on. Thesis §3.2.1, signs put right.
+    The ``z_j`` give posterior functions in the end, which ``gp.warm`` hands on. Where rounding errors come near the
+    noise, it goes on in float64. Thesis §3.2.1, signs put right.
 
     Ends after ``steps``, or when steps promise less than ``tolerance`` of log evidence per row. With
     ``amplitude="mackay"`` noise and variances take MacKay's fixed-point steps instead of Adam's. Fifteen samples and
@@ -157,6 +159,7 @@ class Climb:
             residual=float(result.residual.max()),
             epochs=result.epochs,
             solve_seconds=result.seconds,
+            precision=str(self.data.X.dtype).removeprefix("torch."),
         )
 
     def move(self, gradient: Tensor, data_part: Tensor, sample_part: Tensor) -> None:
@@ -168,7 +171,11 @@ class Climb:
     @torch.no_grad()
     def solve(self) -> Result:
         """``H [v_y | z] = [y − m | ξ]`` from the last answer."""
-        gp, data, noise = self.task.gp, self.data, self.noise()
+        gp, noise = self.task.gp, self.noise()
+        if rounding(gp.kernel, replace(self.data, noise=noise)) > MUCH:
+            self.widen()
+            noise = self.noise()
+        data = self.data
         targets = torch.cat([data.Y - gp.mean.to(data.Y.dtype), self.draws.noisy(data.X, noise)], dim=1)
         generator = torch.Generator().manual_seed(self.seed + 1 + self.count)
         with warnings.catch_warnings():
@@ -176,6 +183,12 @@ class Climb:
             warnings.simplefilter("ignore", ConvergenceWarning)
             system = self.kernel + Diagonal(noise)
             return self.method.solver.solve(system, targets, guess=self.solution, generator=generator)
+
+    def widen(self) -> None:
+        """To float64, for good."""
+        self.data, self.solution = self.data.double(), self.solution.double()
+        self.draws = self.draws.cast(torch.float64)
+        self.kernel = KernelOperator(self.task.gp.kernel, self.data.X)
 
     @torch.no_grad()
     def gradients(self, solution: Float[Tensor, "n s"]) -> tuple[Float64[Tensor, " p"], Float64[Tensor, " p"]]:
@@ -244,6 +257,8 @@ class Climb:
         """Go on where a checkpoint was written."""
         self.vector, self.gains = tensors["vector"], header["gains"]
         self.adam.mean, self.adam.square, self.adam.count = tensors["mean"], tensors["square"], self.count
+        if tensors["solution"].dtype != self.solution.dtype:
+            self.widen()
         self.solution = tensors["solution"].to(self.solution.device)
         self.task.history.extend(header["history"])
         self.task.began -= header["seconds"]
