@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.gallery import index
 from experiments.harness import BUDGETS, Experiment, Progress, Record, discover, draw, perform, plain, plan, write
 from matheron.data import DataNotFound
 
@@ -23,6 +24,9 @@ def main(package: str, arguments: Sequence[str] | None = None) -> int:
         for experiment in found.values():
             print(f"{experiment.id:24} {experiment.title}\n{'':24} {'; '.join(experiment.reproduces)}")
         return 0
+    if options.id == "index":
+        print(f"wrote {index(options.out)}")
+        return 0
     if options.id != "all" and options.id not in found:
         print(f"{options.id} is not one of the {package}: {', '.join(found)}", file=sys.stderr)
         return 2
@@ -33,7 +37,7 @@ def main(package: str, arguments: Sequence[str] | None = None) -> int:
 def parser(package: str) -> argparse.ArgumentParser:
     """The options."""
     parser = argparse.ArgumentParser(prog=f"python -m {package}", description=f"Run {package} and draw their pictures.")
-    parser.add_argument("id", help="an ID, `all`, or `list` for the IDs")
+    parser.add_argument("id", help="an ID, `all`, `list` for the IDs, or `index` for the page of a gallery")
     parser.add_argument("--budget", choices=BUDGETS, default="quick", help="minutes, hours, or the thesis' size")
     parser.add_argument("--out", type=Path, default=GALLERY, help=f"where ID.json and ID.png land ({GALLERY})")
     kind = parser.add_mutually_exclusive_group()
@@ -54,6 +58,7 @@ def attempt(experiment: Experiment, options: argparse.Namespace) -> int:
             print(summary(record))
             print(f"wrote {path}")
         print(f"wrote {draw(experiment, options.out)}")
+        index(options.out)
     except DataNotFound as error:
         print(f"{experiment.id}: {error}", file=sys.stderr)
         return 2

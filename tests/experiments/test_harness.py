@@ -66,7 +66,7 @@ def test_an_experiment_runs_and_leaves_json_and_picture(catalog, tmp_path, capsy
     assert record["machine"]["torch"] == torch.__version__
     assert record["machine"]["threads"] == torch.get_num_threads()
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.json", "toy.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "toy.json", "toy.png"]
     assert "holds: a fair value" in capsys.readouterr().out
 
 

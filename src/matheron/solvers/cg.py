@@ -28,11 +28,11 @@ DRIFT = 0.1
 class CG(IterativeSolver):
     """``(K + N) α = z`` by conjugate directions, all columns at once; one epoch per iteration.
 
-    Safe in float32: every ``refresh`` iterations the residual is computed afresh, and every fourth some of its rows;
-    where it has drifted from the recurrence, directions start anew from the better of the last and the best iterate.
-    The iterate with the smallest residual is kept, since at low noise residuals rise and fall. With ``patience`` it
-    ends after so many iterations that brought no column's residual down, or when it starts anew and the residual has
-    not halved since the last time. Thesis, section 3.3.
+    At low noise residuals rise and fall: the answer is the combination of all iterates that has the smallest, which
+    falls throughout. Safe in float32: every ``refresh`` iterations the residual is computed afresh, and every fourth
+    some of its rows; where it has drifted from the recurrence, directions start anew from the better of the last
+    iterate and the answer. With ``patience`` it ends after so many iterations that brought no column's residual down
+    by a hundredth, or when it starts anew and the residual has not halved since the last time. Thesis, section 3.3.
 
     >>> import torch
     >>> import matheron as mt
@@ -68,7 +68,7 @@ class CG(IterativeSolver):
 
 
 class _Conjugate(Iteration):
-    state = ("x", "residual", "direction", "energy", "best", "best_norm", "count", "idle", "mark")
+    state = ("x", "residual", "direction", "energy", "answer", "smoothed", "reached", "count", "idle", "mark")
 
     def __init__(self, solver: CG, problem: Problem) -> None:
         super().__init__(problem)
@@ -81,17 +81,18 @@ class _Conjugate(Iteration):
         self.x = problem.guess.clone()
         warm = bool((self.x != 0).any())
         self.residual = self.targets - self.system.product(self.x) if warm else self.targets.clone()
-        self.best, self.best_norm = self.x.clone(), self.residual.norm(dim=0)
+        self.answer, self.smoothed = self.x.clone(), self.residual.clone()
+        self.reached = self.residual.norm(dim=0)
         self.count = torch.zeros((), dtype=torch.int64)
         self.idle = torch.zeros((), dtype=torch.int64)
-        self.mark = self.best_norm.max()
+        self.mark = self.reached.max()
         self.direction = torch.zeros_like(self.x)
-        self.energy = torch.ones_like(self.best_norm)
+        self.energy = torch.ones_like(self.reached)
 
     @property
     def solution(self) -> Float[Tensor, "n s"]:
-        """The best iterate of each column."""
-        return self.best
+        """The combination of iterates with the smallest residual."""
+        return self.answer
 
     def advance(self) -> Float[Tensor, " s"]:
         """One iteration."""
@@ -108,21 +109,24 @@ class _Conjugate(Iteration):
         self.residual = self.residual - step * product
         self.energy = energy
         self.count += 1
-        before = self.best_norm.clone()
-        found = self.keep_best()
-        self.idle = torch.where((found < before).any().cpu(), 0, self.idle + 1)
+        found = self.smooth()
+        lower = found < 0.99 * self.reached
+        self.reached = torch.where(lower, found, self.reached)
+        self.idle = torch.where(lower.any().cpu(), 0, self.idle + 1)
         if self.patience is not None and int(self.idle) >= self.patience:
             self.events.append(f"stalled: no smaller residual in {int(self.idle)} iterations")
             self.finished = True
         return found
 
-    def keep_best(self) -> Float[Tensor, " s"]:
-        """Remember the columns that improved."""
-        norm = self.residual.norm(dim=0)
-        better = norm < self.best_norm
-        self.best = torch.where(better, self.x, self.best)
-        self.best_norm = torch.where(better, norm, self.best_norm)
-        return self.best_norm
+    def smooth(self) -> Float[Tensor, " s"]:
+        """Move the answer towards the iterate, to where the residual between the two is smallest."""
+        way = self.residual - self.smoothed
+        length = way.square().sum(0)
+        sound = length.isfinite() & (length > 0)
+        share = -(self.smoothed * way).sum(0) / length
+        self.answer = torch.where(sound, torch.lerp(self.answer, self.x, share), self.answer)
+        self.smoothed = torch.where(sound, self.smoothed + share * way, self.smoothed)
+        return self.smoothed.norm(dim=0)
 
     def looks_off(self) -> bool:
         """Whether some rows of the true residual are not what the recurrence says, at every ``WATCH``-th iteration."""
@@ -144,13 +148,14 @@ class _Conjugate(Iteration):
             found = self.residual.norm(dim=0).max()
             self.finished = self.patience is not None and bool(found > 0.5 * self.mark)
             self.mark = found
-        self.keep_best()
+        self.smooth()
 
     def start_over(self, drifted: Bool[Tensor, " s"]) -> None:
-        """Anew from the better of the last iterate and what the recurrence called best, which may not have been."""
-        at_best = self.targets - self.system.product(self.best)
-        back = drifted & (at_best.norm(dim=0) < self.residual.norm(dim=0))
-        self.x = torch.where(back, self.best, self.x)
-        self.residual = torch.where(back, at_best, self.residual)
-        self.best_norm = torch.where(drifted, torch.inf, self.best_norm)
+        """Anew from the better of the last iterate and the answer, by their true residuals."""
+        of_answer = self.targets - self.system.product(self.answer)
+        back = drifted & (of_answer.norm(dim=0) < self.residual.norm(dim=0))
+        self.x = torch.where(back, self.answer, self.x)
+        self.residual = torch.where(back, of_answer, self.residual)
+        self.answer = torch.where(drifted, self.x, self.answer)
+        self.smoothed = torch.where(drifted, self.residual, self.smoothed)
         self.direction = torch.where(drifted, 0.0, self.direction)
