@@ -137,7 +137,7 @@ EXPERIMENT = Experiment(
     title="Posterior means at the published noise and at 10⁻⁶",
     reproduces=("Table 4.2 (low-noise regression)",),
     budgets={
-        "quick": replace(FULL, rows=3_000, sets=("pol", "elevators", "bike"), steps=0),
+        "quick": replace(FULL, rows=3_000, sets=("pol", "elevators", "bike"), steps=3_000),
         "full": FULL,
         "thesis": replace(FULL, splits=5, steps=100_000),
     },
