@@ -52,11 +52,11 @@ class Config:
     seed: int = 0
 
 
-def task_of(name: str, rows: int | None, evidence_rows: int) -> Task:
-    """Split 0 with its published hyperparameters; flights with those of the most evidence on some rows."""
-    if name != FLIGHTS:
+def task_of(name: str, rows: int | None, evidence_rows: int | None) -> Task:
+    """Split 0 with its published hyperparameters, or with those of the most evidence on so many rows."""
+    if evidence_rows is None:
         return make_task(name, 0, rows)
-    split = flights()
+    split = flights() if name == FLIGHTS else load(name).split(0)
     chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(0))[:rows]
     split = replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
     kernel = mt.kernels.Matern32(lengthscale=torch.ones(split.X_train.shape[1]))
@@ -74,7 +74,7 @@ def flights() -> Split:
 def method(config: dict[str, Any], name: str, label: str) -> Callable[[], Any]:
     """What a child runs."""
     settings = Config(**{**config, "sets": tuple(config["sets"])})
-    task = task_of(name, settings.rows, settings.evidence_rows)
+    task = task_of(name, settings.rows, settings.evidence_rows if name == FLIGHTS else None)
 
     def work() -> dict[str, Any]:
         if label == "SVGP, GPyTorch":
