@@ -3,9 +3,9 @@
 Inducing points are training rows, those closest to others eliminated. Descent on them, on all rows (SGD) and in the
 dual (SDD) makes as many passes over the data, and conjugate gradients as many products; SVGP learns 1,024 locations
 until its bound stops rising. Descent on inducing points is preconditioned by its leading directions, SGD on all rows
-is not; in the thesis neither is. Hyperparameters are shared: the published ones, or for few rows those of the
-most exact evidence on some of them. Where a factorization is affordable, the KL-optimal posterior of the same points and
-the exact one stand beside. Every method runs in a fresh child process; choosing the points is timed apart.
+is not; in the thesis neither is. Hyperparameters are shared: the published ones, or for few rows those of the most
+exact evidence on some of them. Where a factorization is affordable, the KL-optimal posterior of the same points and the
+exact one stand beside. Every method runs in a fresh child process; choosing the points is timed apart.
 """
 
 from __future__ import annotations
