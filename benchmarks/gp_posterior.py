@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 import matheron as mt
 from experiments import style
@@ -195,8 +194,8 @@ def draw(record: Record) -> Figure:
         if finals:
             ax.axhspan(min(finals), min(finals) + CLOSE, color=style.LIGHT, zorder=0)
             ax.set_ylim(min(finals) - 0.1, max(min(finals) + 2.0, sorted(finals)[len(finals) // 2] + 0.2))
-        ax.set(title=name, xscale="log", xlabel="seconds")
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.set(title=name, xlabel="seconds")
+        style.log_seconds(ax)
     axes[0].set_ylabel("test NLL")
     last = axes[-1]
     if growth:

@@ -7,9 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from experiments.gallery import index
+from experiments.gallery import cell, index
 from experiments.harness import BUDGETS, Experiment, Progress, Record, discover, draw, perform, plain, plan, write
 from matheron.data import DataNotFound
 
@@ -86,10 +85,3 @@ def grid(table: Sequence[Record]) -> list[str]:
     cells = [columns, *([cell(row.get(column)) for column in columns] for row in table)]
     widths = [max(len(row[position]) for row in cells) for position in range(len(columns))]
     return ["  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells]
-
-
-def cell(value: Any) -> str:
-    """A value in few characters."""
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -58,7 +58,7 @@ def exceptions(records: Sequence[dict[str, Any]]) -> str:
     for record in records:
         missed = [claim for claim in record["claims"] if not claim["holds"]]
         if missed:
-            lines = [f"- {claim['name']}: {number(claim['measured'])}, expected {wanted(claim)}" for claim in missed]
+            lines = [f"- {claim['name']}: {cell(claim['measured'], 3)}, expected {wanted(claim)}" for claim in missed]
             parts.append("\n".join([f"\n**{record['id']}** ({record['budget']})\n", *lines]) + "\n")
     return "".join(parts)
 
@@ -66,14 +66,14 @@ def exceptions(records: Sequence[dict[str, Any]]) -> str:
 def wanted(claim: dict[str, Any]) -> str:
     """The requirement, and what was published."""
     published = claim["published"]
-    return claim["requirement"] + ("" if published is None else f" (published: {number(published)})")
+    return claim["requirement"] + ("" if published is None else f" (published: {cell(published, 3)})")
 
 
-def number(value: Any) -> str:
-    """In few characters."""
+def cell(value: Any, digits: int = 4) -> str:
+    """A value in few characters."""
     if value is None:
-        return "not a number"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        return "–"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def duration(seconds: float) -> str:

@@ -249,10 +249,13 @@ def plateau(bounds: list[float], window: int = 5, rise: float = 1e-3) -> bool:
     return sum(bounds[-window:]) - sum(bounds[-2 * window : -window]) < rise * window
 
 
-def solvers(epochs: float, patient: float | None = None) -> dict[str, Any]:
-    """Those of the thesis and newer, to the same tolerance; those of the thesis may have ``patient`` epochs instead."""
+def solvers(epochs: float, steps: int = 0, rows: int = 1) -> dict[str, Any]:
+    """Those of the thesis and newer, to the same tolerance.
+
+    Those of the thesis may take ``steps`` of 512 of the ``rows``, its batch, where ``epochs`` are fewer.
+    """
     new = {"epochs": epochs, "tolerance": 0.01}
-    old = new if patient is None else new | {"epochs": patient}
+    old = new | {"epochs": max(epochs, steps * 512 / rows)}
     return {
         OURS: mt.solvers.CG(**new, preconditioner=mt.solvers.NystromBlocks()),
         "SketchAndProject": mt.solvers.SketchAndProject(**new),
@@ -262,20 +265,15 @@ def solvers(epochs: float, patient: float | None = None) -> dict[str, Any]:
     }
 
 
-def patience(epochs: float, steps: int, rows: int) -> float:
-    """Epochs in ``steps`` of 512 rows, the batch of the thesis, and ``epochs`` at least."""
-    return max(epochs, steps * 512 / rows)
-
-
 Method = Callable[[Task], Outcome]
 
 
 def ours(epochs: float, num_samples: int, seed: int, steps: int = 0) -> Iterator[tuple[str, Method]]:
-    """Every solver as a method; those of the thesis may take ``steps`` batches, where ``epochs`` are fewer."""
+    """Every solver as a method."""
 
     def work(task: Task, name: str) -> Outcome:
-        patient = patience(epochs, steps, len(task.split.y_train))
-        return posterior(task, solvers(epochs, patient)[name], num_samples=num_samples, seed=seed)
+        solver = solvers(epochs, steps, len(task.split.y_train))[name]
+        return posterior(task, solver, num_samples=num_samples, seed=seed)
 
     for name in solvers(epochs):
         yield name, partial(work, name=name)

@@ -24,6 +24,7 @@ from experiments.claims import Claim, at_most, within
 from experiments.gp_methods import OURS, Outcome, Task, gpytorch_svgp, posterior, solvers
 from experiments.harness import Experiment, Progress, Record, Report, peak_memory
 from experiments.peer import GIB, Peer
+from experiments.regression_problem import shuffled
 from experiments.uci_regression import make_task
 from matheron.data import Split, load
 from matheron.data.regression import standardize
@@ -56,9 +57,7 @@ def task_of(name: str, rows: int | None, evidence_rows: int | None) -> Task:
     """Split 0 with its published hyperparameters, or with those of the most evidence on so many rows."""
     if evidence_rows is None:
         return make_task(name, 0, rows)
-    split = flights() if name == FLIGHTS else load(name).split(0)
-    chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(0))[:rows]
-    split = replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
+    split = shuffled(flights() if name == FLIGHTS else load(name).split(0), rows, 0)
     kernel = mt.kernels.Matern32(lengthscale=torch.ones(split.X_train.shape[1]))
     process = mt.GaussianProcess(kernel)
     process.fit(split.X_train[:evidence_rows], split.y_train[:evidence_rows], method="exact")
@@ -228,7 +227,9 @@ def draw(record: Record) -> Figure:
                 label=label,
             )
         best = min((step["nll"] for trace in traces.values() for step in trace), default=0.0)
-        ax.set(title=name, xscale="log", xlabel="seconds", ylabel="test NLL", ylim=(best - 0.1, best + 1.5))
+        worst = max((trace[-1]["nll"] for trace in traces.values() if trace), default=0.0)
+        ax.set(title=name, xlabel="seconds", ylabel="test NLL", ylim=(best - 0.1, max(best + 1.5, worst + 0.5)))
+        style.log_seconds(ax)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     return figure

@@ -77,14 +77,18 @@ def columns(weights: Tensor) -> Tensor:
 
 def random_rows(name: str, rows: int | None, seed: int, split: int = SPLIT) -> Split:
     """A split of a data set with its training rows in random order, ``rows`` of them at most."""
-    whole = load(name).split(split)
-    chosen = torch.randperm(len(whole.y_train), generator=torch.Generator().manual_seed(seed))[:rows]
-    return replace(whole, X_train=whole.X_train[chosen], y_train=whole.y_train[chosen])
+    return shuffled(load(name).split(split), rows, seed)
+
+
+def shuffled(split: Split, rows: int | None, seed: int) -> Split:
+    """The same with its training rows in random order, ``rows`` of them at most."""
+    chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(seed))[:rows]
+    return replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
 
 
 def published_kernel(name: str, split: int = SPLIT) -> tuple[mt.kernels.Kernel, float]:
-    """The Matérn-3/2 kernel and the noise variance published for a split."""
-    published = published_hyperparameters(name, split)
+    """The Matérn-3/2 kernel and the noise variance published for a split; a subset has those of the whole set."""
+    published = published_hyperparameters(name.removesuffix("_subset"), split)
     kernel = mt.kernels.Matern32(lengthscale=published.lengthscale, variance=published.signal_variance)
     return kernel.requires_grad_(False), published.noise_variance
 

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from numpy.typing import ArrayLike
 
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, SKY, YELLOW = COLORS = (
@@ -102,3 +103,9 @@ def save(figure: Figure, path: Path) -> None:
     beside = path.with_name(path.name + ".part")
     figure.savefig(beside, dpi=150, format="png", metadata={"Software": None})
     os.replace(beside, path)
+
+
+def log_seconds(ax: Axes) -> None:
+    """A logarithmic x-axis with labels at powers of ten alone, which never run into each other."""
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_formatter(NullFormatter())

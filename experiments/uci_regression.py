@@ -23,7 +23,8 @@ from experiments import style
 from experiments.claims import Claim, at_most
 from experiments.gp_methods import OURS, Outcome, Task, gpytorch_exact, gpytorch_svgp, ours
 from experiments.harness import Experiment, Progress, Record, Report
-from matheron.data import describe, load, published_hyperparameters
+from experiments.regression_problem import published_kernel, random_rows
+from matheron.data import describe, load
 
 SETS = ("pol", "elevators", "bike", "protein", "keggdirected")
 
@@ -66,13 +67,8 @@ class Config:
 
 def make_task(name: str, index: int, rows: int | None) -> Task:
     """One split with the hyperparameters published for it, of half a year of houseelectric those of all four."""
-    split = load(name).split(index)
-    if rows is not None:
-        chosen = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(index))[:rows]
-        split = replace(split, X_train=split.X_train[chosen], y_train=split.y_train[chosen])
-    values = published_hyperparameters(name.removesuffix("_subset"), index)
-    kernel = mt.kernels.Matern32(lengthscale=values.lengthscale, variance=values.signal_variance)
-    return Task(split, kernel.requires_grad_(False), values.noise_variance)
+    split = load(name).split(index) if rows is None else random_rows(name, rows, index, index)
+    return Task(split, *published_kernel(name, index))
 
 
 def learnt(task: Task, steps: int, seed: int) -> Task:

@@ -203,9 +203,7 @@ def condition(
     seed = draw_seed(generator)
     source = torch.Generator().manual_seed(seed)
     given = data
-    if inducing is None and isinstance(chosen, Auto | CG) and rounding(process.kernel, data) > MUCH:
-        data = data.double()
-    if _factorizes(process, data, chosen, inducing):
+    if _factorizes(process, data, chosen, inducing) or _drowns(process, data, chosen, inducing):
         data = data.double()
     center = process.mean.detach().expand(data.outputs).clone()
     shared = process.log_noise.ndim == 0 and noise is None
@@ -253,6 +251,11 @@ def _factorizes(process: GaussianProcess, data: Observations, solver: Solver, in
         return isinstance(solver, Auto | Cholesky)
     system = KernelOperator(process.kernel, data.X) + Diagonal(data.noise)
     return isinstance(solver.choose(system)[0], Cholesky)
+
+
+def _drowns(process: GaussianProcess, data: Observations, solver: Solver, inducing: int | Tensor | None) -> bool:
+    """Whether conjugate gradients, which rely on the noise, would find rounding errors in its place."""
+    return inducing is None and isinstance(solver, Auto | CG) and rounding(process.kernel, data) > MUCH
 
 
 def _draws(

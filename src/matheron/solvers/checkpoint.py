@@ -11,7 +11,7 @@ from torch import Tensor
 
 from matheron.archive import Archive, Kind, read
 
-KIND = Kind("solve", 1)
+KIND = Kind("solve", 2)
 
 
 @dataclass
