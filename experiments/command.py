@@ -10,6 +10,7 @@ from pathlib import Path
 
 from experiments.gallery import cell, index
 from experiments.harness import BUDGETS, Experiment, Progress, Record, discover, draw, perform, plain, plan, write
+from experiments.ledger import NotMeasured
 from matheron.data import DataNotFound
 
 GALLERY = Path("docs/gallery")
@@ -41,6 +42,7 @@ def parser(package: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=GALLERY, help=f"where ID.json and ID.png land ({GALLERY})")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--dry-run", action="store_true", help="say what would be run, without computing")
+    kind.add_argument("--so-far", action="store_true", help="a record of the parts measured so far, of a long run")
     kind.add_argument("--redraw", action="store_true", help="draw ID.png again from ID.json")
     return parser
 
@@ -52,13 +54,14 @@ def attempt(experiment: Experiment, options: argparse.Namespace) -> int:
             print(json.dumps(plain(plan(experiment, options.budget)), indent=1, ensure_ascii=False))
             return 0
         if not options.redraw:
-            record = perform(experiment, options.budget, Progress(visible=sys.stderr.isatty()), options.out)
+            progress = Progress(visible=sys.stderr.isatty())
+            record = perform(experiment, options.budget, progress, options.out, so_far=options.so_far)
             path = write(record, options.out)
             print(summary(record))
             print(f"wrote {path}")
         print(f"wrote {draw(experiment, options.out)}")
         index(options.out)
-    except DataNotFound as error:
+    except (DataNotFound, NotMeasured) as error:
         print(f"{experiment.id}: {error}", file=sys.stderr)
         return 2
     except FileNotFoundError as error:
@@ -76,6 +79,8 @@ def summary(record: Record) -> str:
         mark = "holds" if claim["holds"] else "DOES NOT HOLD"
         published = "" if claim["published"] is None else f", published {cell(claim['published'])}"
         lines.append(f"  {mark}: {claim['name']}: {cell(claim['measured'])} ({claim['requirement']}{published})")
+    if pending := record.get("pending"):
+        lines.append(f"  not measured yet: {', '.join(pending)}")
     return "\n".join(lines)
 
 

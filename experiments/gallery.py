@@ -15,7 +15,7 @@ HEAD = """# Gallery
 Every experiment and benchmark as it was last run. A record `ID.json` has its settings, seeds, tables, the machine, and
 its claims: what the thesis or an aim leads one to expect, the measured number, and whether the two agree. Requirements
 stand in the code before a run. `quick` runs are small and take minutes; where one says less than a full run would, its
-record says how it was shrunk.
+record says how it was shrunk. A run marked "so far" is not finished; its record names the parts to come.
 
 | picture | what it shows | in the thesis | run | claims that hold |
 |---|---|---|---|---|
@@ -46,7 +46,7 @@ def line(record: dict[str, Any]) -> str:
         f"[{record['id']}]({record['id']}.png)",
         record["title"],
         "; ".join(record["reproduces"]),
-        f"{record['budget']}, {duration(record['seconds'])}",
+        f"{record['budget']}, {duration(record['seconds'])}" + (" so far" if "pending" in record else ""),
         f"{held} of {len(record['claims'])}",
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"

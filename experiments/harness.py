@@ -55,6 +55,10 @@ class Progress:
         """A part of a long run, in plain values: measured once, also when the run is interrupted and started again."""
         return compute() if self.ledger is None else self.ledger.once(key, lambda: plain(compute()))
 
+    def lacks(self, key: str) -> bool:
+        """Whether a part is to be left out: the run gathers what there is so far, and this is not measured."""
+        return self.ledger is not None and self.ledger.lacks(key)
+
     def note(self, text: str) -> None:
         """A line above the bar."""
         if self.visible:
@@ -128,13 +132,18 @@ def plan(experiment: Experiment, budget: str) -> Record:
     }
 
 
-def perform(experiment: Experiment, budget: str, progress: Progress, directory: Path | None = None) -> Record:
-    """Run and return the record; with a ``directory``, parts measured before an interruption are read from there."""
+def perform(
+    experiment: Experiment, budget: str, progress: Progress, directory: Path | None = None, *, so_far: bool = False
+) -> Record:
+    """Run and return the record; with a ``directory``, parts measured before an interruption are read from there.
+
+    With ``so_far`` nothing is measured: the record is of those parts, and names the others.
+    """
     header = plan(experiment, budget)
     ledger = None
     if directory is not None:
         source = inspect.getsource(importlib.import_module(experiment.run.__module__))
-        ledger = Ledger(directory / f"{experiment.id}.partial", json.dumps(plain(header)) + source)
+        ledger = Ledger(directory / f"{experiment.id}.partial", json.dumps(plain(header)) + source, so_far=so_far)
     began = time.perf_counter()
     report = experiment.run(experiment.budgets[budget], replace(progress, ledger=ledger))
     if ledger is not None:
@@ -146,7 +155,8 @@ def perform(experiment: Experiment, budget: str, progress: Progress, directory: 
         "curves": report.curves,
         "claims": [asdict(claim) for claim in report.claims],
     }
-    return plain(header | measured)
+    pending = {"pending": ledger.pending} if ledger is not None and ledger.pending else {}
+    return plain(header | measured | pending)
 
 
 def machine() -> Record:

@@ -91,6 +91,11 @@ class Part:
     work: Callable[[Task], Outcome]
     learns: bool = False
 
+    @property
+    def key(self) -> str:
+        """In the ledger."""
+        return f"{self.name} {self.split} {self.method}"
+
 
 def plan(config: Config) -> Iterator[Part]:
     """Every run, those that take most time for what they tell last."""
@@ -134,8 +139,8 @@ def rows_of(name: str, rows: int | None) -> int:
 def run(config: Config, progress: Progress) -> Report:
     """Every set, split and method."""
     rows = []
-    for part in progress(list(plan(config)), "runs"):
-        found = progress.once(f"{part.name} {part.split} {part.method}", lambda part=part: measure(part, config))
+    for part in progress([part for part in plan(config) if not progress.lacks(part.key)], "runs"):
+        found = progress.once(part.key, lambda part=part: measure(part, config))
         rows.append({"set": part.name, "split": part.split, "method": part.method, **found})
     table = summary(rows)
     return Report(table, claims(table), {"runs": rows})

@@ -84,6 +84,35 @@ def test_redrawing_what_was_never_run_says_so(catalog, tmp_path, capsys):
     assert "run it first" in capsys.readouterr().err
 
 
+def interrupted(config, progress):
+    """Parts by seed, the last of which is cut short the first time."""
+    seeds = [seed for seed in config.seeds if not progress.lacks(str(seed))]
+    table = [{"seed": seed, "value": progress.once(str(seed), lambda seed=seed: cut_short(seed))} for seed in seeds]
+    return Report(table, (), {"line": [0.0, 1.0]})
+
+
+def cut_short(seed):
+    if seed == 1:
+        raise KeyboardInterrupt
+    return 10 * seed
+
+
+def test_a_run_cut_short_can_be_looked_at(catalog, tmp_path, capsys):
+    catalog["toy"] = toy(run=interrupted)
+    arguments = ["toy", "--out", str(tmp_path)]
+    assert command.main("experiments", [*arguments, "--so-far"]) == 2
+    assert "start it without --so-far" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        command.main("experiments", arguments)
+    assert command.main("experiments", [*arguments, "--so-far"]) == 0
+    assert "not measured yet: 1" in capsys.readouterr().out
+    record = json.loads((tmp_path / "toy.json").read_text())
+    assert record["table"] == [{"seed": 0, "value": 0}]
+    assert record["pending"] == ["1"]
+    assert "so far" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "toy.partial").exists()
+
+
 def test_a_dry_run_computes_nothing(catalog, tmp_path, capsys):
     catalog["toy"] = toy(
         run=lambda config, progress: pytest.fail("ran"),
