@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -47,6 +49,21 @@ class Archive:
         metadata = {"format": str(self.kind), "header": json.dumps(self.header)}
         save_file({name: tensor.detach().contiguous() for name, tensor in self.tensors.items()}, beside, metadata)
         os.replace(beside, path)
+
+
+def digest(*tensors: Tensor) -> str:
+    """A short hash of their values, by which a file knows what it belongs to.
+
+    >>> import torch
+    >>> digest(torch.ones(2)) == digest(torch.ones(2)), digest(torch.eye(2).to_sparse_csr()) == digest(torch.ones(2))
+    (True, False)
+    """
+    found = hashlib.sha256()
+    for tensor in tensors:
+        sparse = tensor.layout != torch.strided
+        for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()) if sparse else (tensor,):
+            found.update(part.detach().contiguous().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def read(path: Path | str, *kinds: Kind, what: str) -> Archive:

@@ -1,6 +1,7 @@
 """Checks of arguments: each error names the argument, what was wrong with it, and what to do."""
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,15 +72,15 @@ def require_positive(name: str, value: float | Sequence[float] | Tensor, *, zero
 
 def require_count(name: str, value: Any, *, least: int = 1) -> int:
     """Return ``value`` if it is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-    return value
+    return int(value)
 
 
 def require_between(name: str, value: float, low: float, high: float) -> float:
     """Return ``value`` if ``low < value <= high``."""
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and low < value <= high):
+    if not (isinstance(value, numbers.Real) and math.isfinite(value) and low < value <= high):
         raise ValueError(f"{name} must lie in ({low:g}, {high:g}], got {value!r}")
     return float(value)

@@ -108,5 +108,8 @@ def test_nothing_is_lost_when_a_save_fails(tmp_path):
         post.save(tmp_path / "model")
     assert (tmp_path / "model").read_text() == "precious"
     assert post.variance(x, exact=True).shape == (17,)
+    known = mt.solvers.CG(preconditioner=mt.solvers.Factored(known=torch.ones(len(X), 2)))
+    with pytest.raises(TypeError, match="solver holds a Tensor cannot be saved"):
+        GP["plain"].condition(X, y, num_samples=1, solver=known).save(tmp_path / "model")
     with pytest.raises(ValueError, match="existing directory"):
         GP["plain"].condition(X, y, num_samples=1).save(tmp_path / "nowhere" / "model")

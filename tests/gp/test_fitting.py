@@ -1,18 +1,20 @@
 """Learning: gradients agree with the exact ones, known hyperparameters come back, runs repeat and resume."""
 
+import copy
 import warnings
 
 import pytest
 import torch
 
 import matheron as mt
+from matheron.archive import digest
 from matheron.gp.evidence import exact_evidence
 from matheron.gp.fitting import Exact, FitWarning, Iterative, LogNormal, Subset
 from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.iterative import Climb
 from matheron.gp.fitting.start import start_from_data
 from matheron.gp.fitting.subset import nearest
-from matheron.gp.fitting.task import Task, digest
+from matheron.gp.fitting.task import Task
 from matheron.solvers import CG, Checkpoint
 
 TRUTH = {"lengthscale": torch.tensor([0.3, 1.0]), "variance": 2.0, "noise": 0.05, "mean": 3.0}
@@ -208,6 +210,9 @@ def test_auto_says_what_it_took_and_why():
     assert isinstance(automatic(process(), many)[0], Iterative)
     without = mt.GaussianProcess(mt.kernels.Linear() * mt.kernels.RBF())
     assert isinstance(automatic(without, many)[0], Subset)
+    method, reason = automatic(process(), torch.zeros(60_000, 2))
+    assert isinstance(method, Subset)
+    assert "60000 rows would take hours" in reason
 
 
 def test_learning_stops_when_nothing_is_to_be_gained():
@@ -236,7 +241,42 @@ def test_a_gradient_that_breaks_keeps_the_last_good_values(monkeypatch):
     with pytest.warns(FitWarning, match="not finite"):
         gp.fit(X, y, "iterative", steps=10, generator=seeded())
     assert len(gp.history) == 2
-    assert bool(torch.isfinite(values(gp)).all())
+    # The third point was the bad one.
+    assert gp.noise.item() == pytest.approx(gp.history[-1]["hyperparameters"]["noise"], rel=1e-12)
+
+
+@pytest.mark.parametrize("start", ["data", "current"])
+def test_an_interrupted_fit_leaves_the_process_as_it_was_and_finds_its_checkpoint(start, tmp_path, monkeypatch):
+    X, y = data(60)
+    kernel = mt.kernels.RBF() * mt.kernels.Periodic(period=2.0)
+    whole = mt.GaussianProcess(copy.deepcopy(kernel)).fit(X, y, Exact(steps=8), start=start)
+    gp = mt.GaussianProcess(kernel, standardize=False)
+    before, calls = values(gp), []
+
+    def interrupted(*arguments, original=exact_evidence):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr("matheron.gp.fitting.exact.exact_evidence", interrupted)
+    checkpoint = Checkpoint(tmp_path / "fit.checkpoint", seconds=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        gp.fit(X, y, Exact(steps=8), start=start, checkpoint=checkpoint)
+    assert torch.equal(values(gp), before)
+    assert torch.equal(values(gp.fit(X, y, Exact(steps=8), start=start, checkpoint=checkpoint)), values(whole))
+
+
+def test_parts_that_share_a_kernel_share_its_gradient():
+    X, y = data(40)
+    shared = mt.kernels.RBF(0.7)
+    joint = mt.GaussianProcess(shared + shared * mt.kernels.Periodic(period=3.0))
+    apart = mt.GaussianProcess(mt.kernels.RBF(0.7) + mt.kernels.RBF(0.7) * mt.kernels.Periodic(period=3.0))
+    joint.log_evidence(X, y).backward()
+    apart.log_evidence(X, y).backward()
+    first, second = (part.log_lengthscale.grad for part in (apart.kernel.parts[0], apart.kernel.parts[1].parts[0]))
+    torch.testing.assert_close(shared.log_lengthscale.grad, first + second)
+    assert len(joint.fit(X, y).history) > 1
 
 
 def test_adam_is_that_of_torch():

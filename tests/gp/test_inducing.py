@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import matheron as mt
+from matheron.gp import condition, inducing
 from matheron.kernels import RBF
 from tests.gp import twins
 from tests.gp.test_posterior import NOISE, problem
@@ -68,6 +69,27 @@ def test_descent_comes_close_to_the_factorization():
     difference = (exact.sample(inside) - descended.sample(inside)).square().mean().sqrt()
     assert difference < 1.5 * spread.square().mean().sqrt()
     assert not descended.exact_variance
+
+
+def test_descent_makes_thirty_passes_whatever_the_number_of_rows():
+    X, y, _ = problem(500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
+        post = mt.GaussianProcess(RBF(1.5), 0.2).condition(X, y, inducing=20, solver=mt.gp.InducingSGD(batch=64))
+    # A pass is 20 · 500 entries, some of which go into directions, step and residual.
+    assert 20 <= len(post.report.trace) <= 30
+    assert 30 * 20 / 500 <= post.report.epochs < 1.5 * 30 * 20 / 500
+
+
+def test_many_inducing_points_stay_in_the_precision_of_the_data(monkeypatch):
+    X, y, _ = problem(300, dtype=torch.float32)
+    for module in (inducing, condition):
+        monkeypatch.setattr(module, "DIRECT", 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
+        report = mt.GaussianProcess(RBF(1.0), 0.2).condition(X, y, inducing=40, num_samples=2).report
+    assert report.precision == "float32"
+    assert report.solver.startswith("InducingSGD")
 
 
 def test_descent_gets_further_with_leading_directions():

@@ -1,6 +1,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -116,6 +117,71 @@ def test_noise_per_row():
         torch.testing.assert_close(known.variance, post.variance(x) + 1.0)
 
 
+@pytest.mark.parametrize("noise", [0.05, torch.tensor([0.05])])
+def test_one_variance_stands_for_all_rows_however_it_is_given(noise):
+    X, y, x = problem()
+    wanted = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2).predict(x).variance
+    given = mt.GaussianProcess(RBF(1.0), noise)
+    assert given.log_noise.ndim == 0
+    assert given.log_noise.requires_grad
+    torch.testing.assert_close(given.condition(X, y, num_samples=2).predict(x).variance, wanted)
+    post = mt.GaussianProcess(RBF(1.0), 3.0).condition(X, y, num_samples=2, noise=noise)
+    torch.testing.assert_close(post.predict(x).variance, wanted)
+    assert post.condition_on(X[:2], y[:2]).report.rows == len(X) + 2
+
+
+def test_known_errors_are_not_learnt_whenever_they_are_given():
+    X, y, _ = problem()
+    gp = mt.GaussianProcess(RBF(1.0))
+    gp.noise = torch.full((len(X),), 0.05)
+    gp.fit(X, y)
+    torch.testing.assert_close(gp.noise, torch.full((len(X),), 0.05).double())
+    gp.noise = 0.1
+    assert gp.log_noise.ndim == 0
+    assert gp.log_noise.requires_grad
+
+
+def test_one_noise_for_outputs_of_different_scales_is_refused():
+    X, y, _ = problem(outputs=2)
+    post = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True).condition(
+        X, y * torch.tensor([1.0, 9.0]), num_samples=1
+    )
+    with pytest.raises(ValueError, match="outputs of one scale"):
+        post.condition_on(X, y, noise=1.0)
+
+
+def test_other_columns_than_in_the_fit_are_refused():
+    X, y, _ = problem(d=1)
+    gp = mt.GaussianProcess(RBF(1.0), standardize=True).fit(X, y)
+    with pytest.raises(ValueError, match="X has 3 columns but the process was fitted to 1"):
+        gp.condition(X.expand(-1, 3), y)
+
+
+def test_a_row_with_a_gradient_leaves_none_in_the_posterior():
+    X, y, x = problem()
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=2)
+    more = post.condition_on(x[:1].clone().requires_grad_(), y[:1])
+    assert not more.mean(x).requires_grad
+    assert torch.equal(copy.deepcopy(more).mean(x), more.mean(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inference_mode(dtype):
+    X, y, x = problem(dtype=dtype)
+    post = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True).condition(X, y, num_samples=2)
+    with torch.inference_mode():
+        inside = post.predict(x + 0.0).mean
+    torch.testing.assert_close(inside.clone(), post.predict(x).mean)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    X, y, x = problem()
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=np.int64(3), inducing=np.int64(10))
+    assert post.sample(x).shape == (3, 17)
+    assert post.report.inducing == 10
+
+
 def test_standardize_makes_units_irrelevant():
     X, y, x = problem()
     plain = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True)
@@ -167,7 +233,10 @@ def test_same_seed_same_posterior_and_a_drawn_seed_is_recorded():
     gp = mt.GaussianProcess(RBF(1.0), 0.05)
     first, second = (gp.condition(X, y, num_samples=2, generator=torch.Generator().manual_seed(5)) for _ in range(2))
     assert torch.equal(first.sample(x), second.sample(x))
-    assert first.report.seed == second.report.seed != gp.condition(X, y, num_samples=2).report.seed
+    fresh = gp.condition(X, y, num_samples=2)
+    assert first.report.seed == second.report.seed != fresh.report.seed
+    again = gp.condition(X, y, num_samples=2, generator=fresh.report.seed)
+    assert torch.equal(again.sample(x), fresh.sample(x))
 
 
 def test_condition_on_is_conditioning_on_all_rows():
@@ -201,6 +270,10 @@ def test_conditioning_goes_on_where_learning_left_off():
     moved = gp.condition(X + 0.1, y, num_samples=4, solver=solver)
     assert not torch.equal(moved.paths.prior.weights, functions.weights[:, :4])
     assert gp.condition(X, y, num_samples=4, inducing=20).report.inducing == 20
+    assert warm.report.reused == functions.num
+    assert moved.report.reused == 0
+    richer = gp.condition(X, y, num_samples=4, solver=solver, num_features=3000).report
+    assert (richer.num_features, richer.reused) == (3000, 0)
     few = gp.condition(X, y, num_samples=4, solver=solver).report.epochs
     gp.warm = None
     assert few < gp.condition(X, y, num_samples=4, solver=solver).report.epochs
@@ -237,6 +310,17 @@ def test_float32_data_with_a_variance_far_above_the_noise_lose_nothing():
     torch.testing.assert_close(post.paths(x)[:, 3:9], post.paths(x[3:9]), rtol=1e-5, atol=1e-5)
 
 
+def test_sparse_rows_can_be_added_and_be_inducing_points():
+    g = torch.Generator().manual_seed(0)
+    X = (torch.rand(40, 30, generator=g) < 0.3).double()
+    y = X[:, :5].sum(1)
+    gp, sparse = mt.GaussianProcess(Tanimoto(), 0.1), X.to_sparse_csr()
+    more = gp.condition(sparse, y, num_samples=2).condition_on(sparse, y)
+    torch.testing.assert_close(more.mean(X), gp.condition(X.repeat(2, 1), y.repeat(2), num_samples=2).mean(X))
+    through = gp.condition(sparse, y, num_samples=0, inducing=X[:9].to_sparse_csr())
+    torch.testing.assert_close(through.mean(X), gp.condition(X, y, num_samples=0, inducing=X[:9]).mean(X))
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("change", "error", "message"),
@@ -252,6 +336,9 @@ def test_float32_data_with_a_variance_far_above_the_noise_lose_nothing():
         ({"noise": -1.0}, ValueError, "noise must be positive"),
         ({"num_samples": -1}, ValueError, "num_samples must be at least 0"),
         ({"solver": "sdd"}, TypeError, "solver must be"),
+        ({"generator": "seed"}, TypeError, "generator must be a torch.Generator, a seed or None"),
+        ({"inducing": np.zeros((3, 2))}, TypeError, "inducing must be a number of points or their locations"),
+        ({"X": torch.zeros(60, 2).half()}, TypeError, r"X has dtype torch.float16.*X.float\(\)"),
     ],
 )
 def test_bad_data_gets_a_clear_error(change, error, message):

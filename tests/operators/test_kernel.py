@@ -316,3 +316,29 @@ def test_two_sets_must_fit_each_other_and_the_kernel():
         KernelOperator(RBF(lengthscale=[1.0, 1.0, 1.0]), X)
     with pytest.raises(ValueError, match="bytes"):
         KernelOperator(RBF(), X, memory=-1)
+
+
+def test_multiples_and_sums_reorder_their_parts_so_that_rows_stay_cheap():
+    X, order = torch.rand(40, 2), torch.randperm(40)
+    K = KernelOperator(RBF(), X)
+    scaled = (2.0 * K + KernelOperator(Matern32(), X)).permuted(order)
+    assert isinstance(scaled.first.operator, KernelOperator)
+    assert isinstance(scaled.second, KernelOperator)
+    assert (2.0 * K + K).upper().dtype == torch.float64
+
+
+def test_a_window_transposed_once_is_not_kept():
+    K = KernelOperator(RBF(), torch.rand(300, 1))
+    window = K.rows(slice(0, 100)).T
+    window @ torch.ones(100)
+    assert not window.tiles.keeps
+
+
+def test_inference_mode_sees_the_matrix_of_its_own_tensors():
+    kernel = RBF().requires_grad_(False)
+    with torch.inference_mode():
+        X = torch.rand(30, 2)
+        K = KernelOperator(kernel, X)
+        first = K @ torch.ones(30)
+        torch.testing.assert_close(K @ torch.ones(30), first)
+        torch.testing.assert_close(first, kernel(X).sum(1))

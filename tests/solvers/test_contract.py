@@ -9,6 +9,7 @@ import torch
 import matheron as mt
 from matheron.operators import Dense, Diagonal, KernelOperator
 from matheron.solvers import SDD, SGD, Cholesky, ConvergenceWarning, SketchAndProject
+from matheron.solvers.system import System
 from tests.solvers.problems import ALL, ITERATIVE, STOCHASTIC, exact, name, regression
 
 every = pytest.mark.parametrize("solver", ALL, ids=name)
@@ -232,3 +233,21 @@ def test_cholesky_says_when_it_added_jitter():
     ones = Dense(torch.ones(4, 4, dtype=torch.float64))
     result = Cholesky(tolerance=1.0).solve(ones, torch.ones(4, dtype=torch.float64))
     assert "added" in result.trace[0]["event"]
+
+
+def test_a_sampled_residual_sees_rows_from_everywhere(generator):
+    system = System(regression()[0])
+    error = torch.zeros(system.n, 1, dtype=system.dtype)
+    error[-3:] = 1.0
+    with torch.no_grad():
+        measured = system.sampled_residual(torch.zeros_like(error), error, system.n, generator)
+    torch.testing.assert_close(measured[0], error.norm(dim=0))
+    assert measured[1] == system.n
+
+
+def test_a_seed_that_was_drawn_repeats_the_solve():
+    (system, Z), solver = regression(), SDD(epochs=5, batch=64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first = solver.solve(system, Z)
+        assert torch.equal(solver.solve(system, Z, generator=first.seed).solution, first.solution)

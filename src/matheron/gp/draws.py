@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from matheron.kernels import Kernel
 from matheron.kernels.feature_map import FeatureMap
 from matheron.kernels.rows import take_rows
+from matheron.seeds import normals
 
 BLOCK = 4096
 """Inputs whose features exist at once."""
@@ -114,8 +115,3 @@ class PriorDraws(nn.Module):
         missing = num - self.num
         fresh = normals(self.normals.shape[0], missing, self.normals, generator)
         return PriorDraws(self.functions.more(missing, generator), torch.cat([self.normals, fresh], dim=1))
-
-
-def normals(rows: int, columns: int, like: Tensor, generator: torch.Generator) -> Float[Tensor, "r c"]:
-    """Standard normal numbers from the generator's device, on that of ``like``."""
-    return torch.randn(rows, columns, dtype=like.dtype, generator=generator, device=generator.device).to(like.device)

@@ -136,8 +136,13 @@ def _skeleton(structure: dict[str, Any]) -> Kernel:
 
 def describe(value: Any) -> Any:
     """A frozen dataclass such as a solver in plain values, those inside it too."""
-    if not is_dataclass(value):
+    if not is_dataclass(value) and not isinstance(value, Tensor):
         return value
+    if isinstance(value, Tensor) or SOLVERS.get(type(value).__name__) is not type(value):
+        raise TypeError(
+            f"a posterior whose solver holds a {type(value).__name__} cannot be saved, as loading would need its code "
+            "or its numbers; condition with a solver of matheron.solvers and its own preconditioners"
+        )
     return {"kind": type(value).__name__} | {f.name: describe(getattr(value, f.name)) for f in fields(value)}
 
 

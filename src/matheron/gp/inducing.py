@@ -11,15 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_inputs
 from matheron.gp.conditioning import Conditioning
 from matheron.gp.covariance import Factors
-from matheron.gp.draws import normals
 from matheron.gp.inducing_sgd import InducingSGD
-from matheron.gp.observations import Observations
+from matheron.gp.observations import Observations, require_rows
 from matheron.gp.selection import eliminate_neighbors, k_means, random_rows
-from matheron.kernels.rows import take_rows
+from matheron.kernels import Kernel
+from matheron.kernels.rows import copy_rows, take_rows
 from matheron.operators.memory import SAFE, free_memory, gibibytes
+from matheron.seeds import normals
 from matheron.solvers import Auto, Cholesky, Result
 
 BLOCK = 4096
@@ -41,6 +41,8 @@ class InducingConditioning(Conditioning):
     """
 
     Z: Float[Tensor, "m d"]
+
+    has_factors = True
 
     def __init__(self, Z: Tensor, **parts: Any) -> None:
         super().__init__(**parts)
@@ -79,7 +81,7 @@ class InducingConditioning(Conditioning):
             raise TypeError(
                 f"with inducing points the solver is Cholesky(), InducingSGD() or auto, got {self.solver!r}"
             )
-        return Cholesky() if self.Z.shape[0] <= DIRECT else InducingSGD(self.solver.epochs, self.solver.tolerance)
+        return Cholesky() if self.Z.shape[0] <= DIRECT else InducingSGD(tolerance=self.solver.tolerance)
 
     @torch.no_grad()
     def _direct(self, targets: Float[Tensor, "n k"]) -> Result:
@@ -89,7 +91,7 @@ class InducingConditioning(Conditioning):
         if needed > SAFE * free:
             raise MemoryError(
                 f"{m} inducing points need {gibibytes(needed)} for their factors and {gibibytes(free)} are free; "
-                "use fewer, or InducingSGD()"
+                "use fewer, or InducingSGD() and the variance of its samples"
             )
         L, jitter = self.prior_factor()
         gram, right, trace = torch.zeros_like(L), L.new_zeros(m, targets.shape[1]), 0.0
@@ -164,16 +166,23 @@ class InducingConditioning(Conditioning):
         """The unknowns are those of the inducing points: as many as before."""
         return weights
 
+    def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
+        self._whitened = None
+        return super()._apply(fn, recurse)
 
-def locations(inducing: int | Tensor, data: Observations, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+
+@torch.no_grad()
+def locations(
+    kernel: Kernel, inducing: int | Tensor, data: Observations, dtype: torch.dtype, generator: torch.Generator
+) -> Tensor:
     """The locations given, in standard units, or so many chosen ones: k-means, beyond ``DIRECT`` rows spread out."""
     if isinstance(inducing, Tensor):
-        Z = require_inputs("inducing", inducing)
+        Z = require_rows(kernel, inducing, name="inducing", least=1)
         if Z.shape[1] != data.X.shape[1]:
             raise ValueError(f"inducing has {Z.shape[1]} columns but X has {data.X.shape[1]}; give the same columns")
         if Z.dtype != dtype:
             raise TypeError(f"inducing is {Z.dtype} but X is {dtype}; convert it, for example inducing.to({dtype})")
-        return data.units.inputs(Z.to(data.X.dtype)).clone(memory_format=torch.contiguous_format)
+        return copy_rows(data.units.inputs(Z.to(data.X.dtype)))
     if data.X.layout != torch.strided:
         return random_rows(data.X, inducing, generator)
     return k_means(data.X, inducing, generator) if inducing <= DIRECT else eliminate_neighbors(data.X, inducing)

@@ -17,9 +17,13 @@ from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
 from matheron.operators import KernelOperator
 from matheron.operators.layout import multiply
-from matheron.solvers.iteration import Monitor, draw_seed
+from matheron.seeds import draw_seed, permutation
+from matheron.solvers.iteration import Monitor
 from matheron.solvers.result import Result
 from matheron.solvers.windows import windows
+
+PASSES = 30.0
+"""Over the data, where no number of epochs is given."""
 
 RESIDUAL_ROWS = 4096
 LIMIT = 1e3
@@ -47,13 +51,15 @@ class InducingSGD:
     other directions; ``rank=0`` is the thesis' method. They are ``step / λ`` long, with ``λ`` the largest eigenvalue of
     ``(n/r) P K_ZI B_I K_IZ`` measured on a few batches, and halve when a batch's error blows up. The answer is an
     average over about the last ``1/averaging`` of the steps made. An epoch is ``n²`` kernel entries, as everywhere, so
-    that one pass over the data costs ``m / n`` of it.
+    that one pass over the data costs ``m / n`` of it; ``epochs=None`` stands for 30 passes, about the thesis'
+    number. All of them are made: the residual, that of ``K_ZX B (K_XZ v − t)``, is small long before ``v`` is right in
+    directions of little curvature, and only says whether the descent went astray.
 
     >>> InducingSGD(epochs=2.0).batch
     512
     """
 
-    epochs: float = 10.0
+    epochs: float | None = None
     tolerance: float = 0.01
     batch: int = 512
     features: int = 100
@@ -63,7 +69,8 @@ class InducingSGD:
     rank: int = 100
 
     def __post_init__(self) -> None:
-        require_between("epochs", self.epochs, 0.0, 1e9)
+        if self.epochs is not None:
+            require_between("epochs", self.epochs, 0.0, 1e9)
         require_between("tolerance", self.tolerance, 0.0, 1.0)
         require_count("batch", self.batch)
         require_count("features", self.features)
@@ -82,7 +89,7 @@ class InducingSGD:
         targets: Float[Tensor, "n k"],
         *,
         guess: Float[Tensor, "m k"] | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Any = None,
         monitor: Monitor | None = None,
@@ -92,13 +99,14 @@ class InducingSGD:
             raise ValueError("checkpoint is not offered with InducingSGD; leave it out")
         began = time.perf_counter()
         source = torch.Generator().manual_seed(draw_seed(generator))
-        order = torch.randperm(X.shape[0], generator=source).to(X.device)
+        order = permutation(X.shape[0], source, X.device)
         run = _Descent(self, kernel, take_rows(X, order), Z, noise[order], targets[order], guess, source)
         trace: list[dict[str, Any]] = []
-        with tqdm(total=self.epochs, disable=not progress, unit="epoch", desc="InducingSGD") as bar:
-            while run.epochs < self.epochs:
+        most = PASSES * run.m / run.n if self.epochs is None else self.epochs
+        with tqdm(total=most, disable=not progress, unit="epoch", desc="InducingSGD") as bar:
+            while run.epochs < most:
                 before = run.epochs
-                record = {"estimate": run.sweep(self.epochs), "epochs": run.epochs}
+                record = {"estimate": run.sweep(most), "epochs": run.epochs}
                 trace.append(record | {"seconds": time.perf_counter() - began})
                 if monitor is not None:
                     paused = time.perf_counter()
@@ -243,7 +251,7 @@ class _Descent:
     def residual(self) -> tuple[Float[Tensor, " k"], int]:
         """``‖(K_ZX B K_XZ + K_ZZ) v − K_ZX B t‖ / ‖K_ZX B t‖`` on some random inducing points."""
         rows = min(self.m, RESIDUAL_ROWS)
-        chosen = take_rows(self.Z, torch.randperm(self.m, generator=self.generator)[:rows].to(self.Z.device))
+        chosen = take_rows(self.Z, permutation(self.m, self.generator, self.Z.device)[:rows])
         back = KernelOperator(self.kernel, chosen, self.X, memory=0)
         right = back @ (self.targets / self.noise)
         left = back @ ((self.across @ self.average) / self.noise)

@@ -42,12 +42,12 @@ class Observations:
         return replace(self, X=self.X.double(), Y=self.Y.double(), noise=self.noise.double())
 
 
-def require_rows(kernel: Kernel, X: Any, *, least: int = 2) -> Tensor:
+def require_rows(kernel: Kernel, X: Any, *, name: str = "X", least: int = 2) -> Tensor:
     """Return ``X`` if the kernel reads it and it has enough rows, all finite."""
-    X = kernel.check_inputs("X", X)
+    X = kernel.check_inputs(name, X)
     if X.shape[0] < least:
-        raise ValueError(f"X has {X.shape[0]} rows; give it at least {least}")
-    require_finite("X", X.detach() if X.layout == torch.strided else X.values().detach())
+        raise ValueError(f"{name} has {X.shape[0]} rows; give it at least {least}")
+    require_finite(name, X.detach() if X.layout == torch.strided else X.values().detach())
     return X
 
 
@@ -62,6 +62,17 @@ def require_targets(y: Any, X: Tensor) -> Float[Tensor, "n c"]:
         raise ValueError("y has no columns; give it at least one")
     require_same("y", y, "X", X)
     return require_finite("y", y.detach()).reshape(X.shape[0], -1)
+
+
+def known_noise(noise: Any, X: Tensor, units: Standardization) -> Float[Tensor, " n"]:
+    """Measurement errors of the rows of ``X``, given in squared units of the targets, in standard units."""
+    scale = units.y_scale.square()
+    if bool((scale != scale[0]).any()):
+        raise ValueError(
+            "noise given together with standardize=True needs outputs of one scale, as it has no one meaning for "
+            "several; standardize beforehand"
+        )
+    return require_noise(noise, X.shape[0], X) / scale[0].to(X.dtype)
 
 
 def require_noise(noise: Any, rows: int, like: Tensor) -> Float[Tensor, " n"]:

@@ -66,12 +66,9 @@ class Posterior(nn.Module):
         """
         return self.paths.out(self.paths.units.restore_variance(self._moments(x, exact)[1]))
 
-    def covariance(self, x: Float[Tensor, "m d"], *, exact: bool | None = None) -> Float[Tensor, "m m"]:
-        """``Cov(f(x), f(x))`` of one output, in squared units of the targets where these have one scale."""
+    def covariance(self, x: Float[Tensor, "m d"], *, exact: bool | None = None) -> Float[Tensor, "m m *c"]:
+        """``Cov(f(x), f(x))`` of each output."""
         paths = self.paths
-        scale = paths.units.y_scale.square()
-        if bool((scale != scale[0]).any()):
-            raise ValueError("the outputs were standardized to different scales; use sample, whose columns have each")
         inputs = paths.units.inputs(paths.require_inputs(x).to(paths.support.dtype))
         if self._is_exact(exact):
             value = self.exact.covariance(inputs)
@@ -80,7 +77,7 @@ class Posterior(nn.Module):
         else:
             _, deviations = paths.mean_and_deviations(inputs)
             value = deviations @ deviations.mT / deviations.shape[1]
-        return (value * scale[0].to(value.dtype)).to(paths.dtype)
+        return paths.out(paths.units.restore_variance(value[..., None].expand(*value.shape, paths.outputs)))
 
     def predict(self, x: Float[Tensor, "m d"], *, noise: float | Tensor | None = None) -> Prediction:
         """The distribution of an observation at each row of ``x``.
@@ -105,7 +102,7 @@ class Posterior(nn.Module):
         y: Tensor,
         *,
         noise: float | Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
     ) -> Posterior:
         """The posterior given these rows too, the same prior functions behind its samples, solved from this one."""
@@ -141,18 +138,24 @@ class Posterior(nn.Module):
                 "no functions were drawn to take the variance from; pass exact=True, or condition anew with "
                 "num_samples= of at least one"
             )
-        return self.exact_variance and exact is not False
+        return exact is not False and (self.exact_variance or (exact is True and self.conditioning.has_factors))
 
     def _solved_covariance(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "m m"]:
-        """``k(x, x) − K_xX (K + N)⁻¹ K_Xx`` by one more solve."""
+        """``k(x, x) − K_xX W − Wᵀ K_Xx + Wᵀ (K + N) W``, ``W ≈ (K + N)⁻¹ K_Xx`` by one more solve.
+
+        An error ``E`` of the solve adds ``Eᵀ (K + N) E``: of second order, and never towards too little variance.
+        """
         if x.shape[0] > EXACT_POINTS:
             raise ValueError(
                 f"x has {x.shape[0]} rows; exact variances without a factorization take a solve each, "
                 f"give at most {EXACT_POINTS} or leave exact out to use the samples'"
             )
-        across = self.conditioning.kernel(self.paths.support, x).detach()
-        weights = self.conditioning.solve(across).solution
-        return self.conditioning.kernel(x) - self.paths.pull(x, weights)
+        conditioning, generator = self.conditioning, torch.Generator().manual_seed(self.report.seed)
+        across = conditioning.kernel(self.paths.support, x).detach()
+        weights = conditioning.solve(across, generator=generator).solution
+        gained = across.mT @ weights
+        spent = weights.mT @ (conditioning.system() @ weights)
+        return conditioning.kernel(x) - (gained + gained.mT) + 0.5 * (spent + spent.mT)
 
     def _noise_at(self, x: Tensor, noise: float | Tensor | None) -> Float[Tensor, "rows outputs"]:
         """Of an observation, in squared units of the targets."""

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from matheron.arguments import require_finite
-from matheron.gp.conditioning import Solver, condition
+from matheron.arguments import require_finite, require_positive
+from matheron.gp.condition import condition
+from matheron.gp.conditioning import Solver
 from matheron.gp.evidence import observed_evidence
 from matheron.gp.fitting import LogNormal, Method, WarmStart, fit
-from matheron.gp.observations import Observations, require_noise, require_rows, require_targets
+from matheron.gp.observations import Observations, known_noise, require_noise, require_rows, require_targets
 from matheron.gp.posterior import Posterior
 from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel
@@ -23,15 +24,31 @@ from matheron.solvers import Checkpoint
 from matheron.solvers.iteration import Monitor
 
 
+class Noise(Positive):
+    """One variance, a hyperparameter; or one per row: known measurement errors, which are not learnt."""
+
+    def __set__(self, module: nn.Module, value: Any) -> None:
+        value = require_positive(self.name, value)
+        value = value.reshape(()) if value.numel() == 1 else value
+        before = module._parameters.get(self.raw)
+        if before is not None and before.ndim != value.ndim:
+            value = value.to(before.device)
+            del module._parameters[self.raw]
+        super().__set__(module, value)
+        if value.ndim == 1:
+            getattr(module, self.raw).requires_grad_(False)
+
+
 class GaussianProcess(nn.Module):
     """``f ~ GP(m, k)``, ``y = f(x) + ε``, ``ε ~ N(0, σ²)`` (thesis §2.2).
 
     ``noise`` is the variance ``σ²``: one for all rows, learnt by :meth:`fit`, or one per row, taken as known, in the
-    squared units of the targets. With ``standardize=True`` inputs and targets are centered and scaled by those first
-    fitted to or conditioned on; hyperparameters are then in these units, and predictions in those of the data.
+    squared units of the targets. With ``standardize=True`` inputs and targets are centered and scaled by those fitted
+    to, or without a fit by those conditioned on; hyperparameters are then in these units, and predictions in those of
+    the data.
     """
 
-    noise = Positive(vector=True)
+    noise = Noise(vector=True)
     log_noise: nn.Parameter
     mean: nn.Parameter
 
@@ -46,9 +63,6 @@ class GaussianProcess(nn.Module):
             )
         self.kernel = kernel
         self.noise = noise
-        if self.log_noise.ndim == 1:
-            # Known measurement errors, not a hyperparameter.
-            self.log_noise.requires_grad_(False)
         center = torch.as_tensor(mean, dtype=torch.float64)
         if center.ndim > 1:
             raise ValueError(f"mean must be a number or one per output, shape (c,), got shape {tuple(center.shape)}")
@@ -67,21 +81,12 @@ class GaussianProcess(nn.Module):
         units = self.units
         if units is None:
             units = Standardization.of(X, Y) if self.standardize else Standardization.none(X, Y)
-        if len(units.y_mean) != Y.shape[1]:
-            raise ValueError(f"y has {Y.shape[1]} columns but the process was fitted to {len(units.y_mean)}")
+        for name, columns, known in (("X", X.shape[1], units.x_mean), ("y", Y.shape[1], units.y_mean)):
+            if columns != len(known):
+                raise ValueError(f"{name} has {columns} columns but the process was fitted to {len(known)}")
         if noise is None and self.log_noise.ndim == 1:
             noise = self.noise
-        if noise is None:
-            variances = require_noise(self.noise, X.shape[0], X)
-        else:
-            # Known errors are in the units of the targets; with outputs of different scales that has no one meaning.
-            variances = require_noise(noise, X.shape[0], X)
-            scale = units.y_scale.square()
-            if bool((scale != scale[0]).any()):
-                raise ValueError(
-                    "noise per row together with standardize=True needs outputs of one scale; standardize beforehand"
-                )
-            variances = variances / scale[0].to(variances.dtype)
+        variances = require_noise(self.noise, X.shape[0], X) if noise is None else known_noise(noise, X, units)
         return Observations(units.inputs(X), units.targets(Y), variances, units, single=y.ndim == 1)
 
     def condition(
@@ -94,7 +99,7 @@ class GaussianProcess(nn.Module):
         inducing: int | Tensor | None = None,
         noise: float | Tensor | None = None,
         num_features: int = 2000,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
         monitor: Monitor | None = None,
@@ -103,8 +108,8 @@ class GaussianProcess(nn.Module):
 
         ``y`` is ``(n,)``, or ``(n, c)`` for independent outputs that share kernel and solve. ``noise`` overrides the
         process' own, with one variance per row in squared units of ``y``. ``inducing`` is a number of inducing points
-        or their locations. Prior functions have ``num_features`` random features each. ``progress``, ``checkpoint`` and
-        ``monitor`` are those of a solver's ``solve``.
+        or their locations. Prior functions have ``num_features`` random features each. ``generator`` may be a seed,
+        such as that of a report. ``progress``, ``checkpoint`` and ``monitor`` are those of a solver's ``solve``.
         """
         return condition(
             self, X, y, num_samples=num_samples, solver=solver, inducing=inducing, noise=noise,
@@ -133,7 +138,7 @@ class GaussianProcess(nn.Module):
         *,
         start: str = "data",
         priors: Mapping[str, LogNormal] | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
         **options: Any,
@@ -154,6 +159,15 @@ class GaussianProcess(nn.Module):
         ('exact', True)
         """
         return fit(self, X, y, method, start, priors or {}, generator, progress, Checkpoint.of(checkpoint), options)
+
+    def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
+        moved = super()._apply(fn, recurse)
+        device = moved.log_noise.device
+        moved.units = None if moved.units is None else moved.units.to(device)
+        if moved.warm is not None and moved.warm.solution.device != device:
+            # It belongs to data on the device before.
+            moved.warm = None
+        return moved
 
     def extra_repr(self) -> str:
         """Noise and mean in numbers."""

@@ -13,8 +13,9 @@ class Report:
     """The account of one conditioning.
 
     ``residual`` is the largest relative residual of the systems of the mean and of the samples, measured on
-    ``residual_rows`` rows; ``seed`` repeats the draws. ``evidence_bound`` is that of Titsias, with inducing points.
-    ``precision`` is that of the solve, float64 also for data in float32 where rounding errors would drown the noise.
+    ``residual_rows`` rows; ``seed``, given as ``generator``, repeats the draws, but for ``reused`` functions that
+    learning left behind. ``evidence_bound`` is that of Titsias, with inducing points. ``precision`` is that of the
+    solve, float64 also for data in float32 where rounding errors would drown the noise.
 
     >>> import torch
     >>> import matheron as mt
@@ -39,6 +40,7 @@ class Report:
     seconds: float
     seed: int
     precision: str = "unknown"
+    reused: int = 0
     trace: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property

@@ -8,6 +8,7 @@ from matheron.gp.observations import Observations
 from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
 from matheron.operators import KernelOperator
+from matheron.seeds import permutation
 
 ROWS = 512
 """Rows of the matrix that are looked at."""
@@ -27,7 +28,7 @@ def rounding(kernel: Kernel, data: Observations) -> float:
         return 0.0
     source = torch.Generator().manual_seed(0)  # a probe, the same at every call
     v = torch.randn(data.rows, 1, generator=source).to(data.X.device)
-    picked = torch.randperm(data.rows, generator=source)[:ROWS].to(data.X.device)
+    picked = permutation(data.rows, source, data.X.device)[:ROWS]
     rows = take_rows(data.X, picked)
     coarse = KernelOperator(kernel, rows, data.X, memory=0) @ v.to(data.X.dtype)
     fine = KernelOperator(kernel, rows.double(), data.X.double(), memory=0) @ v.double()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from matheron.arguments import require_count
 from matheron.kernels.rows import take_rows
+from matheron.seeds import permutation
 
 SWEEPS = 10
 """Rounds of k-means: locations need not be the optimum, only spread like the data."""
@@ -31,11 +32,11 @@ def k_means(X: Float[Tensor, "n d"], num: int, generator: torch.Generator) -> Fl
             [1.]])
     """
     _require_fewer(num, X)
-    order = torch.randperm(X.shape[0], generator=generator).to(X.device)[: max(num, CANDIDATES)]
+    order = permutation(X.shape[0], generator, X.device)[: max(num, CANDIDATES)]
     rows = X[order]
     # Distinct rows first: two centers on one place would make their kernel matrix singular.
     centers = torch.unique(rows, dim=0)
-    centers = centers[torch.randperm(len(centers), generator=generator).to(X.device)[:num]].clone()
+    centers = centers[permutation(len(centers), generator, X.device)[:num]].clone()
     for _ in range(SWEEPS):
         nearest = torch.cat([torch.cdist(part, centers).argmin(1) for part in rows.split(BLOCK)])
         counts = torch.bincount(nearest, minlength=len(centers))
@@ -104,7 +105,7 @@ def _eliminated(distance: Float[Tensor, " n"], neighbor: Tensor, surplus: int) -
 def random_rows(X: Tensor, num: int, generator: torch.Generator) -> Tensor:
     """``num`` rows drawn without replacement; for inputs that have no means, such as fingerprints."""
     _require_fewer(num, X)
-    return take_rows(X, torch.randperm(X.shape[0], generator=generator).to(X.device)[:num].sort().values)
+    return take_rows(X, permutation(X.shape[0], generator, X.device)[:num].sort().values)
 
 
 def _nearest(X: Float[Tensor, "n d"], rows: Tensor) -> tuple[Float[Tensor, " r"], Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,7 +145,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             if return_std:
                 return mean, posterior.variance(x, exact=exact).sqrt().numpy()
             if return_cov:
-                return mean, self._covariance(x, exact).numpy()
+                return mean, self.posterior_.covariance(x, exact=exact).numpy()
         return mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
@@ -163,18 +162,6 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         picked = np.arange(drawn) if random_state is None else check_random_state(random_state).permutation(drawn)
         return np.moveaxis(self.posterior_.sample(x).numpy()[picked[:n_samples]], 0, -1)
-
-    def _covariance(self, x: Tensor, exact: bool | None) -> Tensor:
-        """That of standardized targets, brought to the scale of each."""
-        posterior, units = self.posterior_, self.posterior_.paths.units
-        if posterior.exact_variance:
-            # Shared with the copy, so that a factorization is kept for the next call.
-            _ = posterior.exact
-        plain, paths = copy.copy(posterior), copy.copy(posterior.paths)
-        paths.units = replace(units, y_scale=torch.ones_like(units.y_scale))
-        plain._modules = {**posterior._modules, "paths": paths}
-        covariance = plain.covariance(x, exact=exact)[..., None]
-        return posterior.paths.out(covariance * units.y_scale.square().to(x.dtype))
 
     def _inputs(self, X: Any) -> Tensor:
         check_is_fitted(self)

@@ -96,6 +96,10 @@ class Kernel(nn.Module, ABC):
     def check_inputs(self, name: str, value: Any) -> Tensor:
         """Refuse inputs of the wrong type or shape for this kernel."""
         value = require_float(name, value)
+        if value.dtype.itemsize < 4:
+            raise TypeError(
+                f"{name} has dtype {value.dtype}, too coarse for differences; convert it with {name}.float()"
+            )
         if value.ndim != 2:
             raise ValueError(
                 f"{name} must have shape (n, d), got {tuple(value.shape)}; one input column is {name}[:, None]"

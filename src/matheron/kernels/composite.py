@@ -111,6 +111,7 @@ class SumContraction(Contraction):
     """The parts' contractions, side by side."""
 
     def __init__(self, kernel: Sum, x: Tensor, z: Tensor) -> None:
+        self.kernels = list(kernel)
         self.parts = [part.contraction(x, z) for part in kernel]
 
     def add(self, rows: slice, columns: slice, weight: Float[Tensor, "r c"]) -> float:
@@ -118,8 +119,12 @@ class SumContraction(Contraction):
         return sum(part.add(rows, columns, weight.clone()) for part in self.parts)
 
     def gradients(self) -> list[Tensor]:
-        """Part after part."""
-        return [gradient for part in self.parts for gradient in part.gradients()]
+        """Part after part; of a parameter that several parts share, the sum where it comes first."""
+        found: dict[int, Tensor] = {}
+        for kernel, part in zip(self.kernels, self.parts, strict=True):
+            for parameter, gradient in zip(kernel.parameters(), part.gradients(), strict=True):
+                found[id(parameter)] = found[id(parameter)] + gradient if id(parameter) in found else gradient
+        return list(found.values())
 
 
 class Product(Composite):

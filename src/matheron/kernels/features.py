@@ -20,6 +20,7 @@ from matheron.kernels.lengthscale import LengthscaleKernel
 from matheron.kernels.linear import Linear
 from matheron.kernels.spectra import SPECTRAL, Spectrum, spectrum
 from matheron.kernels.tanimoto import Tanimoto
+from matheron.seeds import draw_seed
 
 
 def features(
@@ -38,7 +39,7 @@ def features(
     require_count("num", num)
     seed = None
     if generator is None:
-        seed = int(torch.randint(2**63 - 1, ()))
+        seed = draw_seed(None)
         generator = torch.Generator().manual_seed(seed)
     drawer = Drawer(kernel, dimension, orthogonal, generator)
     expanded = terms(kernel)

@@ -36,6 +36,25 @@ def take_rows(x: Float[Tensor, "n d"], rows: slice | Tensor) -> Float[Tensor, "r
     return csr(taken, columns[entries], values[entries], x.shape[1])
 
 
+def copy_rows(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """``x`` in memory of its own, without its history."""
+    return x.detach().clone(memory_format=torch.contiguous_format) if x.layout == torch.strided else x.detach().clone()
+
+
+def join_rows(first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> Float[Tensor, "n+m d"]:
+    """The rows of ``first``, then those of ``second``, of their common layout.
+
+    >>> x = torch.eye(2).to_sparse_csr()
+    >>> join_rows(x, x).to_dense()[:, 0]
+    tensor([1., 0., 1., 0.])
+    """
+    if first.layout == torch.strided:
+        return torch.cat([first, second])
+    pointers = torch.cat([first.crow_indices(), second.crow_indices()[1:] + first.crow_indices()[-1]])
+    columns = torch.cat([first.col_indices(), second.col_indices()])
+    return csr(pointers, columns, torch.cat([first.values(), second.values()]), first.shape[1])
+
+
 def take_columns(x: Float[Tensor, "n d"], columns: Sequence[int]) -> Float[Tensor, "n c"]:
     """``x[:, columns]``, of the layout of ``x``."""
     if x.layout == torch.strided:

@@ -12,6 +12,7 @@ from matheron.arguments import require_count
 from matheron.kernels.base import Kernel
 from matheron.kernels.feature_map import FeatureMap, NoFeaturesError
 from matheron.kernels.rows import take_rows
+from matheron.seeds import draw_seed
 
 MOST_POINTS = 5_000
 """Inputs beyond which a Cholesky factor takes minutes."""
@@ -45,7 +46,7 @@ def sample_prior(
     require_count("num", num)
     x = kernel.check_inputs("x", x)
     if generator is None:
-        generator = torch.Generator().manual_seed(int(torch.randint(2**63 - 1, ())))
+        generator = torch.Generator().manual_seed(draw_seed(None))
     with torch.no_grad():
         try:
             phi = kernel.features(num_features, dimension=x.shape[1], generator=generator)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from matheron.arguments import require_same
@@ -50,6 +50,14 @@ class Sum(Operator):
     def block(self, index: Index) -> Float[Tensor, "b b"]:
         """Of both."""
         return self.first.block(index) + self.second.block(index)
+
+    def permuted(self, order: Tensor) -> Operator:
+        """Of both."""
+        return Sum(self.first.permuted(order), self.second.permuted(order))
+
+    def upper(self) -> Float64[Tensor, "n n"]:
+        """Of both."""
+        return self.first.upper().add_(self.second.upper())
 
 
 class Product(Operator):
@@ -120,3 +128,11 @@ class Scaled(Operator):
     def block(self, index: Index) -> Float[Tensor, "b b"]:
         """The block, scaled."""
         return self.factor * self.operator.block(index)
+
+    def permuted(self, order: Tensor) -> Operator:
+        """Reordered, scaled."""
+        return Scaled(self.operator.permuted(order), self.factor)
+
+    def upper(self) -> Float64[Tensor, "n n"]:
+        """In float64, scaled."""
+        return self.operator.upper().mul_(self.factor.to(torch.float64))

@@ -121,13 +121,13 @@ class KernelRows(Operator):
         return self.operator.rows_product(self.index, V)
 
     def transpose(self) -> Operator:
-        """A kernel matrix of its own, unless the rows are kept."""
+        """A kernel matrix of its own, evaluated as it is used, unless the rows are kept."""
         K = self.operator
         if self.shape[0] == 0:
             return Dense(torch.zeros(self.shape[1], 0, dtype=self.dtype, device=self.device))
         if isinstance(self.index, slice) and not torch.is_grad_enabled() and K.tiles.holds(self.index):
             return Dense(K.tiles.matrix[self.index].mT)
-        return KernelOperator(K.kernel, K.Z, take_rows(K.X, self.index), memory=K.memory)
+        return KernelOperator(K.kernel, K.Z, take_rows(K.X, self.index), memory=0)
 
 
 @torch.no_grad()

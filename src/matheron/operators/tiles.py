@@ -60,7 +60,7 @@ class Tiles:
     def _refresh(self) -> None:
         K = self.operator
         tensors = (*K.kernel.parameters(), *K.kernel.buffers(), K.X, K.Z)
-        version = tuple((_address(t), t._version) for t in tensors)
+        version = tuple((_address(t), _changes(t)) for t in tensors)
         if version == self.version:
             return
         n, m = K.shape
@@ -129,3 +129,8 @@ def symmetric_product(evaluator: Evaluator, V: Tensor) -> Tensor:
 
 def _address(t: Tensor) -> int:
     return (t if t.layout == torch.strided else t.values()).data_ptr()
+
+
+def _changes(t: Tensor) -> int:
+    """How often it was changed in place; PyTorch does not count that for tensors made in inference mode."""
+    return 0 if t.is_inference() else t._version

@@ -28,6 +28,9 @@ EXACT_ROWS = 5_000
 PATIENCE = 12
 """Iterations without a smaller residual after which conjugate gradients are given up."""
 
+ENDED = "end of the first attempt"
+"""A note in the checkpoint of the second."""
+
 FEW = 2.0
 """Epochs too few for another attempt."""
 
@@ -89,20 +92,23 @@ class Auto:
         Z: Tensor,
         *,
         guess: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
         monitor: Monitor | None = None,
     ) -> Result:
         """Solve ``(K + N) α = Z`` with what :meth:`choose` picks."""
         solver, reason = self.choose(system)
-        second = _second(checkpoint)
+        checkpoint = Checkpoint.of(checkpoint)
+        second = None if checkpoint is None else checkpoint.second
         options: dict[str, Any] = {"generator": generator, "progress": progress, "monitor": monitor}
         if not isinstance(solver, CG) or solver.patience is None:
             result = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
             return replace(result, solver=f"{result.solver}, chosen by Auto: {reason}")
-        found: Result | None = None
-        if second is None or not Path(second.path).exists():
+        before: list[dict[str, Any]] = []
+        if second is not None and Path(second.path).exists():
+            ended = second.recall(ENDED)
+        else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 found = solver.solve(system, Z, guess=guess, checkpoint=checkpoint, **options)
@@ -110,30 +116,27 @@ class Auto:
             if found.converged or self.epochs - found.epochs < FEW:
                 return found.warn()
             guess = found.solution if float(found.residual.max()) < 1.0 else None
-        left = self.epochs - (0.0 if found is None else found.epochs)
-        result = SketchAndProject(left, self.tolerance).solve(system, Z, guess=guess, checkpoint=second, **options)
+            before, ended = (
+                found.trace,
+                {"epochs": found.epochs, "seconds": found.seconds, "event": f"ended {found.solver}"},
+            )
+        if second is not None:
+            second.notes[ENDED] = ended
+        left = SketchAndProject(self.epochs - ended["epochs"], self.tolerance)
+        result = left.solve(system, Z, guess=guess, checkpoint=second, **options)
         reason = "conjugate gradients stalled, as they do where noise drowns in rounding errors"
-        return _joined(found, replace(result, solver=f"{result.solver}, chosen by Auto: {reason}"))
+        return _joined(before, ended, replace(result, solver=f"{result.solver}, chosen by Auto: {reason}"))
 
 
-def _second(checkpoint: Checkpoint | Path | str | None) -> Checkpoint | None:
-    """Where the second attempt keeps its state: beside that of the first."""
-    given = Checkpoint.of(checkpoint)
-    return None if given is None else Checkpoint(Path(f"{given.path}.second"), given.seconds)
-
-
-def _joined(first: Result | None, second: Result) -> Result:
-    """The second answer at the cost of both."""
-    if first is None:
-        return second
+def _joined(before: list[dict[str, Any]], ended: dict[str, Any], second: Result) -> Result:
+    """The second answer at the cost of both; ``before`` is the trace of the first, and ``ended`` what it cost."""
     later = [
-        record | {"epochs": record["epochs"] + first.epochs, "seconds": record["seconds"] + first.seconds}
+        record | {"epochs": record["epochs"] + ended["epochs"], "seconds": record["seconds"] + ended["seconds"]}
         for record in second.trace
     ]
-    event = {"epochs": first.epochs, "seconds": first.seconds, "event": f"ended {first.solver}"}
     return replace(
         second,
-        epochs=first.epochs + second.epochs,
-        seconds=first.seconds + second.seconds,
-        trace=[*first.trace, first.trace[-1] | event, *later] if first.trace else [event, *later],
+        epochs=ended["epochs"] + second.epochs,
+        seconds=ended["seconds"] + second.seconds,
+        trace=[*before, (before[-1] if before else {}) | ended, *later],
     )

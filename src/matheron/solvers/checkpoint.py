@@ -13,12 +13,16 @@ from matheron.archive import Archive, Kind, read
 
 KIND = Kind("solve", 2)
 
+SHARE = 0.05
+"""Of the time, that writing may take."""
+
 
 @dataclass
 class Checkpoint:
     """Where an interrupted solve goes on from: ``path``, written every ``seconds``.
 
-    A finished solve removes its checkpoint.
+    Where writing takes long, it is done less often, so that it stays a small share of the time. A finished solve
+    removes its checkpoint. ``notes`` of the caller are kept in the file too.
 
     >>> Checkpoint("solve.checkpoint", seconds=30.0).path.name
     'solve.checkpoint'
@@ -26,7 +30,9 @@ class Checkpoint:
 
     path: Path | str
     seconds: float = 60.0
+    notes: dict[str, Any] = field(default_factory=dict, repr=False)
     _written: float = field(default=0.0, repr=False)
+    _cost: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -41,22 +47,31 @@ class Checkpoint:
     @property
     def due(self) -> bool:
         """Whether the interval has passed."""
-        return time.monotonic() - self._written >= self.seconds
+        return time.monotonic() - self._written >= max(self.seconds, self._cost / SHARE)
 
     def save(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
         """Write what the solve goes on from."""
-        Archive(KIND, tensors, header).write(self.path)
+        began = time.monotonic()
+        Archive(KIND, tensors, header | {"notes": self.notes}).write(self.path)
         self._written = time.monotonic()
+        self._cost = self._written - began
+
+    @property
+    def second(self) -> Checkpoint:
+        """That of a second attempt at the same, beside this one, with the same notes."""
+        return Checkpoint(Path(f"{self.path}.second"), self.seconds, self.notes)
+
+    def recall(self, note: str) -> Any:
+        """A note in the file or that of the second attempt, ``None`` where there is none."""
+        paths = (Path(self.path), Path(self.second.path))
+        return next((self._read(path).header["notes"].get(note) for path in paths if path.exists()), None)
 
     def load(self, identity: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What was saved for the same problem; ``None`` if there is no file yet."""
         path = Path(self.path)
         if not path.exists():
             return None
-        try:
-            archive = read(path, KIND, what="a checkpoint")
-        except ValueError as error:
-            raise ValueError(f"checkpoint: {error}; or remove it to start afresh") from error
+        archive = self._read(path)
         saved = archive.header["identity"]
         for key, value in identity.items():
             if saved.get(key) != value:
@@ -65,6 +80,13 @@ class Checkpoint:
                     "give another path or remove the file"
                 )
         return archive.tensors, archive.header
+
+    @staticmethod
+    def _read(path: Path) -> Archive:
+        try:
+            return read(path, KIND, what="a checkpoint")
+        except ValueError as error:
+            raise ValueError(f"checkpoint: {error}; or remove it to start afresh") from error
 
     def remove(self) -> None:
         """The solve is done."""

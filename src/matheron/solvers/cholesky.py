@@ -41,7 +41,7 @@ class Cholesky:
         Z: Tensor,
         *,
         guess: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
         monitor: Monitor | None = None,

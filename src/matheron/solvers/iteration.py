@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,8 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
+from matheron.archive import digest
 from matheron.arguments import require_between, require_finite, require_float, require_same
 from matheron.operators import Operator
+from matheron.seeds import draw_seed, permutation
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.result import Result
 from matheron.solvers.system import System
@@ -104,7 +105,7 @@ class IterativeSolver(ABC):
         Z: Tensor,
         *,
         guess: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
         monitor: Monitor | None = None,
@@ -117,7 +118,7 @@ class IterativeSolver(ABC):
         operator: Operator,
         Z: Tensor,
         guess: Tensor | None,
-        generator: torch.Generator | None,
+        generator: torch.Generator | int | None,
         progress: bool,
         checkpoint: Checkpoint | Path | str | None,
         monitor: Monitor | None,
@@ -146,7 +147,7 @@ class _Run:
         system: System,
         Z: Tensor,
         guess: Tensor,
-        generator: torch.Generator | None,
+        generator: torch.Generator | int | None,
         checkpoint: Checkpoint | None,
         extra: dict[str, Tensor],
     ) -> None:
@@ -163,7 +164,7 @@ class _Run:
         tensors, header = saved if saved else ({}, {})
         self.seed = header["seed"] if saved else draw_seed(generator)
         source = torch.Generator().manual_seed(self.seed)
-        self.order = torch.randperm(system.n, generator=source).to(system.device) if solver.shuffles else None
+        self.order = permutation(system.n, source, system.device) if solver.shuffles else None
         self.trace: list[dict[str, Any]] = header.get("trace", [])
         self.before = header.get("seconds", 0.0)
         self.began = time.perf_counter()
@@ -175,12 +176,12 @@ class _Run:
             source,
             solver.epochs,
             {name: place(value / self.scale) for name, value in extra.items()},
-            {name[5:]: value for name, value in tensors.items() if name.startswith("once.")},
+            {name[5:]: value.to(system.device) for name, value in tensors.items() if name.startswith("once.")},
         )
         self.iteration = solver.start(self.problem)
         if saved:
             for name in self.iteration.state:
-                setattr(self.iteration, name, tensors[f"state.{name}"])
+                setattr(self.iteration, name, tensors[f"state.{name}"].to(getattr(self.iteration, name).device))
             self.problem.generator.set_state(tensors["generator"])
             self.problem.system.entries = header["entries"]
             self.iteration.events = header["events"]
@@ -232,6 +233,7 @@ class _Run:
             seconds=self.seconds,
             solver=repr(self.solver),
             trace=self.trace,
+            seed=self.seed,
         )
 
     def measure(self) -> tuple[Tensor, int]:
@@ -266,13 +268,6 @@ class _Run:
         self.checkpoint.save(tensors, header)
 
 
-def draw_seed(generator: torch.Generator | None) -> int:
-    """A seed from the caller's generator, or a fresh one."""
-    if generator is None:
-        return int(torch.Generator().seed() % 2**62)
-    return int(torch.randint(2**62, (), generator=generator, device=generator.device))
-
-
 def require_targets(name: str, value: Any, system: System) -> Float[Tensor, "n s"]:
     """Return ``value`` as columns ``(n, s)`` if it fits the system."""
     value = require_float(name, value)
@@ -283,8 +278,3 @@ def require_targets(name: str, value: Any, system: System) -> Float[Tensor, "n s
         )
     require_same(name, value, "the system", system)
     return require_finite(name, value.detach().reshape(system.n, -1))
-
-
-def digest(Z: Tensor) -> str:
-    """A short one of the values, by which a checkpoint knows its problem."""
-    return hashlib.sha256(Z.contiguous().cpu().numpy().tobytes()).hexdigest()[:16]

@@ -12,6 +12,7 @@ from torch import Tensor
 from matheron.arguments import require_count
 from matheron.kernels.rows import take_rows
 from matheron.operators import BlockLowRankInverse, KernelOperator, LowRankInverse, Operator
+from matheron.seeds import normals, permutation
 from matheron.solvers.clusters import clusters
 from matheron.solvers.system import System
 
@@ -90,7 +91,7 @@ class Nystrom(Preconditioner):
 
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """Random rows; a shift relative to the block keeps its factorization possible."""
-        picked = torch.randperm(system.n, generator=generator)[: self.rank_for(system.n)].to(system.device)
+        picked = permutation(system.n, generator, system.device)[: self.rank_for(system.n)]
         columns = torch.cat([_rows(system, part) for part in picked.split(ROWS_AT_ONCE)], dim=1)
         return nystrom_factor(columns, columns[picked])
 
@@ -174,8 +175,8 @@ class Sketch(Nystrom):
 
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """One pass over the matrix."""
-        test = torch.randn(system.n, self.rank_for(system.n), generator=generator, dtype=system.dtype)
-        test = torch.linalg.qr(test.to(system.device))[0]
+        test = normals(system.n, self.rank_for(system.n), system.noise, generator)
+        test = torch.linalg.qr(test)[0]
         columns = system.kernel_rows(slice(0, system.n), test).to(torch.float64)
         return nystrom_factor(columns, test.to(torch.float64).mT @ columns)
 
@@ -224,9 +225,9 @@ class RandomizedSVD(Preconditioner):
 
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """Two passes over the kernel matrix."""
-        test = torch.randn(system.n, self.rank_for(system.n), generator=generator, dtype=system.dtype)
+        test = normals(system.n, self.rank_for(system.n), system.noise, generator)
         everything = slice(0, system.n)
-        basis = torch.linalg.qr(system.kernel_rows(everything, test.to(system.device)).to(torch.float64))[0]
+        basis = torch.linalg.qr(system.kernel_rows(everything, test).to(torch.float64))[0]
         small = basis.mT @ system.kernel_rows(everything, basis.to(system.dtype)).to(torch.float64)
         values, vectors = torch.linalg.eigh(0.5 * (small + small.mT))
         return basis @ (vectors * values.clamp_min(0).sqrt())

@@ -40,6 +40,8 @@ class Result:
     trace: list[dict[str, Any]] = field(repr=False)
     exact: bool = False
     """Whether it comes from a factorization of the system."""
+    seed: int | None = None
+    """Given as ``generator``, it repeats the solve; ``None`` where nothing is drawn."""
 
     @property
     def converged(self) -> bool:

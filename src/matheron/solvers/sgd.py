@@ -59,7 +59,7 @@ class SGD(IterativeSolver):
         Z: Tensor,
         *,
         guess: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
         monitor: Monitor | None = None,

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from matheron.arguments import require_positive
 from matheron.operators import Diagonal, KernelOperator, Operator, Sum
+from matheron.operators.base import Index
+from matheron.seeds import permutation
 
 WHOLE_RESIDUAL = 50_000
 """Up to this many rows the residual is measured on all of them."""
 
 RESIDUAL_ROWS = 4096
-"""Beyond, on this many random ones."""
+"""Beyond, on this many random ones: scattered, as neighbors in a series are much alike."""
 
 
 class System:
@@ -51,14 +53,15 @@ class System:
         """``(K + N) V``."""
         return self.rows_product(slice(0, self.n), V)
 
-    def rows_product(self, rows: slice, V: Float[Tensor, "n s"]) -> Float[Tensor, "r s"]:
+    def rows_product(self, rows: Index, V: Float[Tensor, "n s"]) -> Float[Tensor, "r s"]:
         """``(K + N)[rows] V``."""
         return self.kernel_rows(rows, V).addcmul_(self.noise[rows, None], V[rows])
 
-    def kernel_rows(self, rows: slice, V: Float[Tensor, "n s"]) -> Float[Tensor, "r s"]:
+    def kernel_rows(self, rows: Index, V: Float[Tensor, "n s"]) -> Float[Tensor, "r s"]:
         """``K[rows] V``."""
-        self.entries += len(range(*rows.indices(self.n))) * self.n
-        return self.kernel.rows(rows).product(V)
+        part = self.kernel.rows(rows)
+        self.entries += part.shape[0] * self.n
+        return part.product(V)
 
     def kernel_columns(self, rows: slice, V: Float[Tensor, "r s"]) -> Float[Tensor, "n s"]:
         """``K[:, rows] V``."""
@@ -86,7 +89,7 @@ class System:
     ) -> tuple[Float[Tensor, " s"], int]:
         """``‖(K + N) α − z‖`` per column, and over how many rows it was measured.
 
-        Beyond ``WHOLE_RESIDUAL`` rows, random windows estimate the mean square, scaled up to all rows.
+        Beyond ``WHOLE_RESIDUAL`` rows, random ones estimate the mean square, scaled up to all rows.
         """
         if self.n <= WHOLE_RESIDUAL:
             return (self.product(solution) - targets).norm(dim=0), self.n
@@ -95,15 +98,10 @@ class System:
     def sampled_residual(
         self, solution: Float[Tensor, "n s"], targets: Float[Tensor, "n s"], num: int, generator: torch.Generator
     ) -> tuple[Float[Tensor, " s"], int]:
-        """The same from about ``num`` rows, in windows at random places."""
-        size = min(512, self.n)
-        starts = torch.randperm(self.n // size, generator=generator)[: -(-num // size)] * size
-        squares = torch.zeros(solution.shape[1], dtype=self.dtype, device=self.device)
-        for start in starts.tolist():
-            rows = slice(start, start + size)
-            squares += (self.rows_product(rows, solution) - targets[rows]).square().sum(0)
-        measured = size * len(starts)
-        return (squares * (self.n / measured)).sqrt(), measured
+        """The same from ``num`` random rows."""
+        rows = permutation(self.n, generator, self.device)[:num]
+        squares = (self.rows_product(rows, solution) - targets[rows]).square().mean(0)
+        return (squares * self.n).sqrt(), len(rows)
 
     def kernel_operator(self, solver: str) -> KernelOperator:
         """The kernel matrix, for solvers that need its kernel or its inputs."""

@@ -27,6 +27,12 @@ METHODS: dict[str, type[Method]] = {"exact": Exact, "subset": Subset, "iterative
 EXACT_ROWS = 2_000
 """Up to here an exact evidence takes a fraction of a second."""
 
+ITERATIVE_ROWS = 50_000
+"""Up to here a step on all rows takes seconds, or a minute; its cost grows with the square."""
+
+NEIGHBORHOODS = Subset(subset_rows=5_000, centroids=5)
+"""For more rows: minutes, whatever their number."""
+
 
 def fit(
     gp: GaussianProcess,
@@ -35,7 +41,7 @@ def fit(
     method: str | Method,
     start: str,
     priors: Mapping[str, LogNormal],
-    generator: torch.Generator | None,
+    generator: torch.Generator | int | None,
     progress: bool,
     checkpoint: Checkpoint | None,
     options: Mapping[str, Any],
@@ -45,14 +51,22 @@ def fit(
         raise ValueError(f"start must be 'data' or 'current', got {start!r}")
     data = gp.observations(X, y)
     chosen, reason = choose(gp, data.X, method, options)
-    if start == "data":
-        start_from_data(gp, data)
-    label = {"method": type(chosen).__name__.lower(), "reason": reason}
-    task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint, label)
-    gp.history, gp.warm = task.history, None
-    if gp.standardize:
-        gp.units = data.units
-    chosen.learn(task)
+    before = {name: parameter.detach().clone() for name, parameter in gp.named_parameters()}
+    units, warm = gp.units, gp.warm
+    try:
+        if start == "data":
+            start_from_data(gp, data)
+        label = {"method": type(chosen).__name__.lower(), "reason": reason}
+        task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint, label)
+        gp.history, gp.warm = task.history, None
+        if gp.standardize:
+            gp.units = data.units
+        chosen.learn(task)
+    except BaseException:
+        # As it was: the same call then finds its own checkpoint, and nobody takes half-learnt values for learnt ones.
+        gp.load_state_dict(before, strict=False)
+        gp.units, gp.warm = units, warm
+        raise
     return gp
 
 
@@ -77,8 +91,10 @@ def automatic(gp: GaussianProcess, X: Tensor) -> tuple[Method, str]:
     rows = X.shape[0]
     if rows <= EXACT_ROWS:
         return Exact(), f"{rows} rows are few enough for exact evidences"
+    if rows > ITERATIVE_ROWS:
+        return NEIGHBORHOODS, f"steps on all of {rows} rows would take hours"
     try:
         gp.kernel.features(Iterative.num_features, dimension=X.shape[1], generator=torch.Generator())
     except NoFeaturesError:
-        return Subset(), f"{rows} rows are too many for exact evidences, and the kernel has no random features"
+        return NEIGHBORHOODS, f"{rows} rows are too many for exact evidences, and the kernel has no random features"
     return Iterative(), f"{rows} rows are too many for exact evidences"

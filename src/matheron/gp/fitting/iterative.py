@@ -11,17 +11,19 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 from tqdm import tqdm
 
+from matheron.archive import digest
 from matheron.arguments import require_between, require_count
 from matheron.gp.draws import PriorDraws
 from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.mackay import amplitudes, fixed_point
-from matheron.gp.fitting.task import Task, digest
+from matheron.gp.fitting.task import Task
 from matheron.gp.fitting.warm import WarmStart
 from matheron.gp.rounding import MUCH, rounding
 from matheron.kernels.contraction import contract, low_rank
 from matheron.kernels.feature_map import NoFeaturesError
 from matheron.kernels.rows import take_rows
 from matheron.operators import Diagonal, KernelOperator
+from matheron.seeds import permutation
 from matheron.solvers import AlternatingProjections, ConvergenceWarning, Result
 from matheron.solvers.iteration import IterativeSolver
 
@@ -101,7 +103,7 @@ class Climb:
         self.seed = header.get("seed", task.seed)
         generator = torch.Generator().manual_seed(self.seed)
         # Shuffled once, so that blocks of rows are random ones.
-        self.order = torch.randperm(task.data.rows, generator=generator).to(task.data.X.device)
+        self.order = permutation(task.data.rows, generator, task.data.X.device)
         self.data = replace(
             task.data,
             X=take_rows(task.data.X, self.order),
@@ -120,6 +122,8 @@ class Climb:
         self.vector = task.bounds.clamp(task.parameters.vector())
         self.adam = Adam(self.vector, method.learning_rate)
         self.solution = self.data.Y.new_zeros(self.data.rows, self.data.outputs + functions)
+        # The last values with a gradient.
+        self.good = self.vector
         self.gains: list[float] = []
         self.event: str | None = None
         if saved:
@@ -145,8 +149,9 @@ class Climb:
         data_part, sample_part = self.gradients(result.solution)
         gradient = (data_part - sample_part + task.prior.log_density(before)[1]) / task.size
         if not bool(torch.isfinite(gradient).all()):
-            self.event = "the gradient is not finite"
+            self.event, self.vector = "the gradient is not finite", self.good
             return
+        self.good = before
         self.solution = result.solution
         self.move(gradient, data_part, sample_part)
         # In absolute values: momentum that overshoots is no sign of having arrived.
@@ -240,6 +245,7 @@ class Climb:
         assert self.task.checkpoint is not None
         tensors = {
             "vector": self.vector,
+            "good": self.good,
             "solution": self.solution,
             "mean": self.adam.mean,
             "square": self.adam.square,
@@ -255,7 +261,7 @@ class Climb:
 
     def resume(self, tensors: dict[str, Tensor], header: dict) -> None:
         """Go on where a checkpoint was written."""
-        self.vector, self.gains = tensors["vector"], header["gains"]
+        self.vector, self.good, self.gains = tensors["vector"], tensors["good"], header["gains"]
         self.adam.mean, self.adam.square, self.adam.count = tensors["mean"], tensors["square"], self.count
         if tensors["solution"].dtype != self.solution.dtype:
             self.widen()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from matheron.archive import digest
 from matheron.gp.fitting.bounds import Bounds
 from matheron.gp.fitting.parameters import Parameters
 from matheron.gp.fitting.priors import LogNormal, Priors
@@ -111,12 +111,3 @@ class Task:
         """Whether it is a lengthscale at its upper bound."""
         name = next(n for n, place in self.parameters.places.items() if place.start <= position < place.stop)
         return name.endswith("lengthscale") and float(vector[position]) > float(self.bounds.low[position]) + 1.0
-
-
-def digest(*tensors: Tensor) -> str:
-    """A short hash of the values."""
-    found = hashlib.sha256()
-    for t in tensors:
-        values = t if t.layout == torch.strided else t.values()
-        found.update(values.detach().contiguous().cpu().numpy().tobytes())
-    return found.hexdigest()[:16]

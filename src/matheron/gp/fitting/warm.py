@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.archive import digest
 from matheron.gp.draws import PriorDraws
+from matheron.gp.observations import Observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,9 +17,13 @@ class WarmStart:
     """``[H⁻¹(y − m) | H⁻¹ξ]``, about solved, with the draws whose noisy values the ``ξ`` are.
 
     There is one column per output, then one per function of ``draws``. ``digest`` is that of the inputs and targets
-    they belong to, in the units of the process (:func:`matheron.gp.fitting.task.digest`).
+    they belong to, in the units of the process.
     """
 
     draws: PriorDraws
     solution: Float[Tensor, "n s"]
     digest: str
+
+    def fits(self, data: Observations, num_features: int) -> bool:
+        """Whether functions of so many features, given these data, could be these."""
+        return self.draws.functions.num_features == num_features and self.digest == digest(data.X, data.Y)

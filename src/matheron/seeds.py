@@ -1,0 +1,36 @@
+"""Where random numbers begin."""
+
+from __future__ import annotations
+
+import numbers
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def draw_seed(generator: torch.Generator | int | None) -> int:
+    """A seed from the caller's generator, the seed itself if that was given, or a fresh one.
+
+    What is drawn from it is made by a generator of its own, so that a seed on record repeats it all.
+
+    >>> draw_seed(torch.Generator().manual_seed(0)) == draw_seed(torch.Generator().manual_seed(0)), draw_seed(7)
+    (True, 7)
+    """
+    if generator is None:
+        return int(torch.Generator().seed() % 2**62)
+    if isinstance(generator, numbers.Integral):
+        return int(generator)
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, a seed or None, got {type(generator).__name__}")
+    return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+
+
+def permutation(n: int, generator: torch.Generator, device: torch.device) -> Int[Tensor, " n"]:
+    """``0, …, n − 1`` in random order, drawn where the generator is and used on ``device``."""
+    return torch.randperm(n, generator=generator, device=generator.device).to(device)
+
+
+def normals(rows: int, columns: int, like: Tensor, generator: torch.Generator) -> Float[Tensor, "r c"]:
+    """Standard normal numbers, drawn where the generator is, of the dtype and on the device of ``like``."""
+    return torch.randn(rows, columns, dtype=like.dtype, generator=generator, device=generator.device).to(like.device)
