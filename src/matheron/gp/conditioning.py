@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -106,9 +107,12 @@ class Conditioning(nn.Module):
         noise = row_noise.sqrt()[:, None] * normals(X.shape[0], self.prior.num, X, generator)
         return torch.cat([residual, self.prior(X) + noise], dim=1)
 
-    def posterior(self, *, guess: Tensor | None, generator: torch.Generator, seed: int, **options: Any) -> Posterior:
-        """Solve, and put the posterior together."""
+    def posterior(
+        self, *, guess: Tensor | None, generator: torch.Generator, seed: int, entries: int = 0, **options: Any
+    ) -> Posterior:
+        """Solve, and put the posterior together; ``entries`` of the kernel matrix were spent on the guess."""
         result = self.solve(self.targets, guess=guess, generator=generator, **options)
+        result = replace(result, epochs=result.epochs + entries / self.X.shape[0] ** 2)
         c = self.outputs
         mean, samples = result.solution[:, :c].contiguous(), result.solution[:, c:].contiguous()
         paths = Paths(
@@ -156,18 +160,21 @@ class Conditioning(nn.Module):
         longer.X = join_rows(self.X, X)
         longer.row_noise = torch.cat([self.row_noise, row_noise])
         longer.targets = torch.cat([self.targets, new])
-        guess = longer.padded(weights, X.shape[0])
-        return longer.posterior(guess=guess, generator=source, seed=seed, progress=progress)
+        guess, entries = longer.padded(weights)
+        return longer.posterior(guess=guess, generator=source, seed=seed, entries=entries, progress=progress)
 
-    def padded(self, weights: Float[Tensor, "n k"], rows: int) -> Float[Tensor, "N k"]:
-        """The old solution, and for the new rows what solves their own equations with the old held fixed."""
-        old = weights.shape[0]
+    def padded(self, weights: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "N k"], int]:
+        """The old solution, and for the new rows what solves their own equations with the old held fixed.
+
+        With it comes how many kernel entries it took.
+        """
+        old, rows = weights.shape[0], self.X.shape[0] - weights.shape[0]
         if rows > MOST_PADDED:
-            return torch.cat([weights, weights.new_zeros(rows, weights.shape[1])])
+            return torch.cat([weights, weights.new_zeros(rows, weights.shape[1])]), 0
         new, before = take_rows(self.X, slice(old, None)), take_rows(self.X, slice(0, old))
         left = self.targets[old:] - KernelOperator(self.kernel, new, before, memory=0) @ weights
         block = KernelOperator(self.kernel, new) + Diagonal(self.row_noise[old:])
-        return torch.cat([weights, Cholesky().solve(block, left).solution])
+        return torch.cat([weights, Cholesky().solve(block, left).solution]), rows * (old + rows)
 
     def _more_noise(self, noise: float | Tensor | None, X: Tensor) -> Float[Tensor, " r"]:
         if noise is not None:

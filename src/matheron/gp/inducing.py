@@ -162,9 +162,9 @@ class InducingConditioning(Conditioning):
         L, C = self._whitened
         return L, L @ C
 
-    def padded(self, weights: Float[Tensor, "m k"], rows: int) -> Float[Tensor, "m k"]:
+    def padded(self, weights: Float[Tensor, "m k"]) -> tuple[Float[Tensor, "m k"], int]:
         """The unknowns are those of the inducing points: as many as before."""
-        return weights
+        return weights, 0
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         self._whitened = None
