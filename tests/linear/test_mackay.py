@@ -245,3 +245,15 @@ def test_what_cannot_be_learned_is_refused(generator):
         precision_factors(measured, effective_dimension(measured, prior(1.0, 8), 60))
     with pytest.raises(ValueError, match="estimator"):
         effective_dimension(measured, prior(1.0, 8), 60, "other")
+
+
+def test_the_dimension_in_all_is_clipped_as_a_whole(generator):
+    """Groups of 5, −3 and 1 have 3 together, which is what the noise is learned with."""
+    data, _, _ = gaussian(60, 8)
+    p = prior(torch.ones(3, dtype=DOUBLE), 8, groups=GROUPS)
+    measured = solve_dense(data, p, 2, generator=generator).measured
+    forms = torch.tensor([[5.0, 5.0], [-3.0, -3.0], [1.0, 1.0]], dtype=DOUBLE)
+    found = effective_dimension(replace(measured, curvature_forms=forms), p, 60)
+    assert found.by_group.tolist() == [2.0, 1e-6, 1.0]
+    assert found.total == 3.0
+    assert found.clipped == 2
