@@ -147,6 +147,23 @@ def test_joint_log_prob_of_a_binary_pair_by_hand() -> None:
     torch.testing.assert_close(la.joint_log_prob(X[:2], y[:2]), both.log())
 
 
+@pytest.mark.parametrize("method", ["exact", "cg", "sgd"])
+def test_layers_are_learnt_from_few_samples(method: str) -> None:
+    """In function space some layer's dimension would be negative at nearly every step, and its precision collapse."""
+    model, X, y = problem("regression", n=60)
+    found = {}
+    for samples in (4, 200):
+        la = LinearizedLaplace(model, "regression", "layerwise")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            la.fit(
+                (X, y), method=method if samples == 4 else "exact", em_steps=8, num_samples=samples, final_samples=2,
+                generator=torch.Generator().manual_seed(0), batch_size=30,
+            )  # fmt: skip
+        found[samples] = la.log_evidence((X, y)).value
+    assert found[4] == pytest.approx(found[200], abs=2.0)
+
+
 class Normalized(nn.Module):
     """Layer norm after each hidden layer: the scale of the first weights changes nothing; a dense last layer."""
 

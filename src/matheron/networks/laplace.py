@@ -116,9 +116,9 @@ class LinearizedLaplace:
         ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; inputs
         are those of :class:`TangentModel`, and a batch that is a mapping has its targets under ``"labels"``.
         ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets the descent of ``method="sgd"``;
-        ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the other methods; ``"auto"`` is exact
-        where the Jacobian is small, takes conjugate gradients where it fits in a share of free memory, else descent, and
-        the report says so.
+        ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the other methods; ``"auto"`` is
+        exact where the Jacobian is small, takes conjugate gradients where it fits in a share of free memory, else
+        descent, and the report says so.
         With a ``checkpoint``, and a ``generator`` of the same seed, an interrupted fit goes on from its last EM step.
         """
         require_numbers(em_steps, num_samples, final_samples)
@@ -132,9 +132,8 @@ class LinearizedLaplace:
         if em_steps and offset_share > MUCH and self.evidence == "tangent":
             warn_of_offset(offset_share)
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
-        # Layers stand in for each other, and only solved systems are known to have converged.
-        solved = not isinstance(choice.step, Descent)
-        estimator: Estimator = "pull" if self.prior_name == "layerwise" and solved else "function"
+        # Layers stand in for each other, so that with few samples the dimension of one in function space is anything.
+        estimator: Estimator = "pull" if self.prior_name == "layerwise" else "function"
         found = fit_posterior(
             held, prior, choice.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=None if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights),

@@ -17,7 +17,7 @@ LINKS = ("probit", "mc")
 def probabilities(
     likelihood: Likelihood, mean: Float[Tensor, "b c"], deviations: Float[Tensor, "s b c"], link: str
 ) -> Float[Tensor, "b c"]:
-    """``E[σ(f)]``: of functions ``μ + δ`` (``"mc"``), or ``σ(μ / √(1 + π v / 8))`` with ``v`` of ``δ`` (``"probit"``)."""
+    """``E[σ(f)]``: of functions ``μ + δ`` (``"mc"``), or ``σ(μ / √(1 + π v / 8))``, ``v`` of ``δ`` (``"probit"``)."""
     if link not in LINKS:
         raise ValueError(f"link_approx must be one of {', '.join(LINKS)}, got {link!r}")
     if link == "mc":
