@@ -175,3 +175,16 @@ def test_outputs_without_a_dimension_are_a_column() -> None:
         model, "binary", forward=lambda model, x: model(x).squeeze(-1), generator=torch.Generator().manual_seed(0)
     )
     assert len(online.update((X, y)).history) == 1
+
+
+def test_layers_are_learnt_alike_by_descent() -> None:
+    model, X, y = problem("regression", n=60)
+    found = []
+    for method in ("exact", "sgd"):
+        online = OnlineLaplace(
+            model, "regression", method=method, batch_size=20, generator=torch.Generator().manual_seed(0)
+        )
+        for _ in range(6):
+            online.update((X, y))
+        found.append(online.prior_precision.log10())
+    torch.testing.assert_close(found[1], found[0], rtol=0.0, atol=0.3)

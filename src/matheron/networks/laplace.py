@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 
 from matheron.linear import Data, Descent, DiagonalPrior, Evidence, Prior, fit_posterior, log_evidence
 from matheron.linear.fitting import require_numbers
-from matheron.linear.mackay import Estimator
 from matheron.networks import files
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import AtWeights, choose, kept
@@ -25,7 +24,7 @@ from matheron.networks.likelihoods import Bernoulli, Categorical, Gaussian, like
 from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
 from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, squash
-from matheron.networks.priors import DRAWS, NAMES, starting_prior
+from matheron.networks.priors import DRAWS, NAMES, estimator_of, starting_prior
 from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
 from matheron.solvers.checkpoint import Checkpoint
@@ -132,12 +131,11 @@ class LinearizedLaplace:
         if em_steps and offset_share > MUCH and self.evidence == "tangent":
             warn_of_offset(offset_share)
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
-        # Layers stand in for each other, so that with few samples the dimension of one in function space is anything.
-        estimator: Estimator = "pull" if self.prior_name == "layerwise" else "function"
         found = fit_posterior(
             held, prior, choice.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=None if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights),
-            learn_noise=learns_noise, estimator=estimator, generator=source, progress=progress, checkpoint=checkpoint,
+            learn_noise=learns_noise, estimator=estimator_of(self.prior_name), generator=source, progress=progress,
+            checkpoint=checkpoint,
         )  # fmt: skip
         if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from matheron.arguments import require_count, require_positive
 from matheron.linear import Descent, DiagonalPrior, Prior, WarmStart, draw_regularizers
 from matheron.linear.em_state import EMState
-from matheron.linear.mackay import Estimator, maximized
+from matheron.linear.mackay import maximized
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import choose, kept
 from matheron.networks.inputs import Forward, call, flat, moved, single_output
@@ -23,7 +23,7 @@ from matheron.networks.loading import Loading
 from matheron.networks.modes import linearizing
 from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
-from matheron.networks.priors import NAMES, starting_prior
+from matheron.networks.priors import NAMES, estimator_of, starting_prior
 from matheron.networks.tangent import TangentModel
 from matheron.solvers.iteration import draw_seed
 
@@ -165,10 +165,10 @@ class OnlineLaplace:
         warm = None if self._warm is None else WarmStart(self._warm.samples, self._warm.mode, prior)
         found = choice.step.posterior(held, prior, drawn, mode=True, warm=warm, generator=self._source)
         state = EMState(prior, held, drawn, warm, self.history, drawn.epochs, 0.0, self._seed)
-        # Layers stand in for each other, and only solved systems are known to have converged.
-        estimator: Estimator = "function" if isinstance(choice.step, Descent) else "pull"
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
-        state = maximized(state, found, estimator=estimator, learn_noise=learns_noise, seconds=found.seconds)
+        state = maximized(
+            state, found, estimator=estimator_of(self.prior_name), learn_noise=learns_noise, seconds=found.seconds
+        )
         if isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / state.data.noise_precision)
         held_prior = held_to(state.prior, tangent.weights)
