@@ -158,7 +158,7 @@ def scored(name: str, functions: Functions, x: Tensor, y: Tensor, size: int = 10
         mean, values = functions(batch)
         logs.append(values.log_softmax(-1)[:, torch.arange(len(labels)), labels])
         if name in (KFAC, OURS):
-            ps.append(probabilities(mt.networks.Categorical(), mean, values, "probit"))
+            ps.append(probabilities(mt.networks.Categorical(), mean, values - mean, "probit"))
         else:
             ps.append(values.softmax(-1).mean(0))
     return torch.cat(ps), torch.cat(logs, dim=1)

@@ -87,6 +87,19 @@ def test_a_wide_prior_in_single_precision_is_factorized_without_a_fault():
     torch.testing.assert_close(Phi @ found.mode, Phi.sum(1), rtol=1e-2, atol=1e-2)
 
 
+def test_the_matrix_is_made_of_a_few_rows_at_a_time(monkeypatch):
+    """All of ``ΦR`` stands there once, and what goes into it and comes out of it in parts."""
+    data, Phi, _ = gaussian(20, 30, batch_size=7)
+    p, widths = prior(torch.tensor([0.5, 2.0]), 30, groups=torch.arange(30) % 2), []
+    root = p.root
+    monkeypatch.setattr(p, "root", lambda U: widths.append(U.shape[1]) or root(U))
+    monkeypatch.setattr("matheron.linear.dual.ENTRIES", 100)
+    kernel = RowKernel(data, p)
+    torch.testing.assert_close(kernel.upper(), 2.0 * Phi @ p.covariance(Phi.mT))
+    assert widths == [3, 3, 1, 3, 3, 1, 3, 3]
+    assert kernel.epochs == 1.0
+
+
 @pytest.mark.parametrize("make", [gaussian, logistic])
 def test_every_pass_is_counted(make):
     data = make(batch_size=13)[0]

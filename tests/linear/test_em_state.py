@@ -95,3 +95,18 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match="checkpoint"):
         learn(STEPS["dense"], observations(), path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_of_other_observations_is_refused(tmp_path: Path) -> None:
+    path, data = tmp_path / "em.checkpoint", observations()
+    with pytest.raises(KeyboardInterrupt):
+        learn(Interrupted(STEPS["dense"]), data, path)
+    assert data.targets is not None
+    others = {
+        "targets": StoredData(data.features, data.curvature, data.targets + 1.0, 20),
+        "features": StoredData(Dense(2.0 * data.features.dense()), data.curvature, data.targets, 20),
+    }
+    for name, other in others.items():
+        with pytest.raises(ValueError, match=f"of another solve: its {name}"):
+            learn(STEPS["dense"], other, path)

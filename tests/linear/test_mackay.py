@@ -245,3 +245,31 @@ def test_what_cannot_be_learned_is_refused(generator):
         precision_factors(measured, effective_dimension(measured, prior(1.0, 8), 60))
     with pytest.raises(ValueError, match="estimator"):
         effective_dimension(measured, prior(1.0, 8), 60, "other")
+
+
+def test_the_dimension_in_all_is_clipped_as_a_whole(generator):
+    """Groups of 5, −3 and 1 have 3 together, which is what the noise is learned with."""
+    data, _, _ = gaussian(60, 8)
+    p = prior(torch.ones(3, dtype=DOUBLE), 8, groups=GROUPS)
+    measured = solve_dense(data, p, 2, generator=generator).measured
+    forms = torch.tensor([[5.0, 5.0], [-3.0, -3.0], [1.0, 1.0]], dtype=DOUBLE)
+    found = effective_dimension(replace(measured, curvature_forms=forms), p, 60)
+    assert found.by_group.tolist() == [2.0, 1e-6, 1.0]
+    assert found.total == 3.0
+    assert found.clipped == 2
+
+
+def test_weights_that_the_data_can_do_without_keep_their_precision(generator):
+    """The evidence has no maximum in it; in single precision a larger and larger one would end in an infinite one."""
+    g = of_data(5)
+    Phi = normal(80, 6, generator=g).float()
+    Y = Phi[:, :3] @ torch.ones(3)
+    Phi[:, 3:] *= 1e-3
+    data = StoredData(Dense(Phi), GaussianCurvature(1.0, 80), Y)
+    start = DiagonalPrior(torch.ones(2), num_weights=6, groups=torch.arange(6) // 3)
+    learned = learn_prior(
+        data, start, settings=DenseSolve(), num_samples=6, estimator="pull", em_steps=60, generator=generator
+    )
+    assert learned.converged
+    assert any("say nothing of their weights" in event for event in learned.history[-1]["events"])
+    assert float(learned.prior.values[0]) == pytest.approx(1.0, rel=0.5)

@@ -69,3 +69,13 @@ def test_draws_have_the_covariance(generator):
 def test_what_is_no_prior_is_refused(options, match):
     with pytest.raises(ValueError, match=match):
         DiagonalPrior(num_weights=3, **options)
+
+
+@pytest.mark.parametrize("groups", [None, torch.tensor([0] * 1001 + [1])])
+def test_sums_over_many_weights_do_not_stand_still(groups):
+    """``2²⁴ + 1`` is ``2²⁴`` in float32."""
+    V = torch.ones(1002, 2)
+    V[0] = 2.0**24
+    V[-1] = 0.0
+    p = DiagonalPrior(1.0 if groups is None else torch.ones(2), num_weights=1002, groups=groups)
+    assert p.group_sums(V)[0].tolist() == [2.0**24 + 1000.0] * 2

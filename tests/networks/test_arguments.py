@@ -45,6 +45,9 @@ def test_choices_of_parameters(model):
         TangentModel(model, parameters=never)
     with pytest.raises(ValueError, match="one of all, last_layer"):
         TangentModel(model, parameters="first_layer")
+    for coarse in (torch.float16, torch.bfloat16):
+        with pytest.raises(TypeError, match=r"model\.float\(\)"):
+            TangentModel(nn.Linear(2, 1).to(coarse))
     model[4].float()
     with pytest.raises(TypeError, match=r"parameter 4\.weight is torch\.float32"):
         TangentModel(model)

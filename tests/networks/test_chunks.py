@@ -124,3 +124,31 @@ def test_batches_that_cannot_be_split_go_whole(kind):
     tangents = whole.jvp(x, W)
     torch.testing.assert_close(parts.jvp(x, W), tangents)
     torch.testing.assert_close(parts.vjp(x, tangents), whole.vjp(x, tangents))
+
+
+class Watched(nn.Module):
+    """Remembers how many data came at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.sizes = []
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        return torch.tanh(self.head(x))
+
+
+@pytest.mark.parametrize("what", ["predict", "jacobian", "many tangents", "no tangents"])
+def test_outputs_stay_in_memory_too(what):
+    model, x = Watched().double().eval(), normal(200, 3)(torch.float64)
+    actions = {
+        "predict": lambda tangent: tangent.predict(x),
+        "jacobian": lambda tangent: tangent.jacobian(x),
+        "many tangents": lambda tangent: tangent.value_and_jvp(x, torch.eye(8, dtype=torch.float64))[0],
+        "no tangents": lambda tangent: tangent.value_and_jvp(x, torch.zeros(0, 8, dtype=torch.float64))[0],
+    }
+    tangent = TangentModel(model, memory=20 * LIVE * 3 * 8)  # of inputs of three numbers
+    found = actions[what](tangent)
+    assert max(model.sizes) <= 20
+    torch.testing.assert_close(found, actions[what](TangentModel(model)))

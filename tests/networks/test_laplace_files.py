@@ -95,3 +95,60 @@ def test_an_interrupted_fit_goes_on(tmp_path: Path, method: str, monkeypatch: py
 
 def _interrupt(*arguments: object, **options: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["exact", "sgd"])
+def test_a_checkpoint_of_another_network_is_refused(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)).eval()
+    X, y = torch.randn(30, 2), torch.arange(30) % 2
+    path = tmp_path / "fit.checkpoint"
+
+    def fit() -> LinearizedLaplace:
+        descent = Descent(epochs=6.0, tolerance=0.9) if method == "sgd" else None
+        return LinearizedLaplace(model, "classification", "isotropic").fit(
+            (X, y), em_steps=3, num_samples=2, final_samples=3, method=method, descent=descent, batch_size=10,
+            generator=torch.Generator().manual_seed(0), checkpoint=path,
+        )  # fmt: skip
+
+    with monkeypatch.context() as patch:
+        patch.setattr("matheron.linear.fitting.draw_regularizers", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fit()
+    before = model[0].weight.detach().clone()
+    with torch.no_grad():
+        model[0].weight.add_(0.1)
+    with pytest.raises(ValueError, match=r"of another solve: its (network|features)"):
+        fit()
+    with torch.no_grad():
+        model[0].weight.copy_(before)
+    fit()
+    assert not path.exists()
+
+
+def test_mistakes_are_not_blamed_on_the_file(tmp_path: Path) -> None:
+    model, _, la = fitted()
+    path = tmp_path / "model.matheron"
+    la.save(path)
+    with pytest.raises(TypeError, match="prior is what the posterior was fitted with"):
+        mt.load(path, model=model, prior="g")
+    with pytest.raises(TypeError, match="forwards"):
+        mt.load(path, model=model, forwards=None)
+
+
+def test_noise_that_is_given_stays_given(tmp_path: Path) -> None:
+    model, X, _ = fitted()
+    la = LinearizedLaplace(model, mt.networks.Gaussian(0.2, learn=False))
+    la.fit((X, X[:, :1]), em_steps=0, final_samples=2).save(tmp_path / "model.matheron")
+    assert mt.load(tmp_path / "model.matheron", model=model).likelihood == mt.networks.Gaussian(0.2, learn=False)
+
+
+@pytest.mark.parametrize("prior", ["isotropic", "layerwise"])
+def test_the_state_of_another_prior_is_refused(prior: str) -> None:
+    model, _, la = fitted()
+    twin = LinearizedLaplace(model, "regression", prior, parameters="no_biases")
+    with pytest.raises(ValueError, match=f"of prior='g' but this posterior has '{prior}'"):
+        twin.load_state_dict(la.state_dict())

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from matheron.linear import DiagonalPrior
-from matheron.networks import LinearizedLaplace, OnlineLaplace, TangentModel
+from matheron.networks import Gaussian, LinearizedLaplace, OnlineLaplace, TangentModel
 from matheron.networks.online import held_to
 from tests.networks.test_laplace import problem
 
@@ -157,3 +157,34 @@ def test_bad_arguments() -> None:
         OnlineLaplace(model, num_samples=0)
     with pytest.raises(TypeError, match="targets"):
         OnlineLaplace(model).update((X, X[:, 0]))
+
+
+def test_the_noise_of_a_regression_is_learnt_along() -> None:
+    model, X, y = problem("regression", n=200)  # trained, with a noise of 0.09 around it
+    online = OnlineLaplace(model, "regression", num_samples=8, generator=torch.Generator().manual_seed(0))
+    for _ in range(10):
+        online.update((X, y))
+    assert online.likelihood.noise == pytest.approx(0.09, rel=0.2)
+    given = OnlineLaplace(model, Gaussian(0.5, learn=False), generator=torch.Generator().manual_seed(0))
+    assert given.update((X, y)).likelihood.noise == 0.5
+
+
+def test_outputs_without_a_dimension_are_a_column() -> None:
+    model, X, y = problem("binary")
+    online = OnlineLaplace(
+        model, "binary", forward=lambda model, x: model(x).squeeze(-1), generator=torch.Generator().manual_seed(0)
+    )
+    assert len(online.update((X, y)).history) == 1
+
+
+def test_layers_are_learnt_alike_by_descent() -> None:
+    model, X, y = problem("regression", n=60)
+    found = []
+    for method in ("exact", "sgd"):
+        online = OnlineLaplace(
+            model, "regression", method=method, batch_size=20, generator=torch.Generator().manual_seed(0)
+        )
+        for _ in range(6):
+            online.update((X, y))
+        found.append(online.prior_precision.log10())
+    torch.testing.assert_close(found[1], found[0], rtol=0.0, atol=0.3)

@@ -329,3 +329,21 @@ def test_buffers_written_in_evaluation_mode_are_untouched():
     assert not hasattr(model, "last")
     model(x)
     assert torch.equal(tangent.jvp(x, W), tangents)
+
+
+class Tied(nn.Module):
+    """The last layer's weight is that of the embedding."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.embedding, self.hidden, self.decoder = nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5, bias=bias)
+        self.decoder.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.decoder(torch.tanh(self.hidden(self.embedding(x))))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_last_layer_has_the_weights_it_shares(bias):
+    names = TangentModel(Tied(bias).eval(), parameters="last_layer").names
+    assert names == (("embedding.weight", "decoder.bias") if bias else ("embedding.weight",))

@@ -48,10 +48,13 @@ class Curvature(Operator):
         return self
 
     def draw(self, num: int, generator: torch.Generator) -> Float[Tensor, "m num"]:
-        """``Bε = L u ~ N(0, B)``, one draw per column."""
-        shape = (self.shape[0], require_count("num", num))
-        normals = torch.randn(shape, dtype=self.dtype, generator=generator, device=generator.device)
-        return self.root @ normals.to(self.device)
+        """``Bε ~ N(0, B)``, one draw per column: ``L u``, unless a likelihood has a way of its own."""
+        return self.root @ self.normals(num, generator).mT
+
+    def normals(self, num: int, generator: torch.Generator) -> Float[Tensor, "num m"]:
+        """``u ~ N(0, I)``, one draw per row."""
+        shape = (require_count("num", num), self.shape[0])
+        return torch.randn(shape, dtype=self.dtype, generator=generator, device=generator.device).to(self.device)
 
 
 class _DiagonalCurvature(Curvature):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from matheron.arguments import require_count, require_finite, require_float, require_same
 from matheron.linear.curvature import Curvature, GaussianCurvature
-from matheron.operators import Operator
+from matheron.operators import Dense, Operator
+from matheron.solvers.iteration import digest
 
 
 class Batch:
@@ -89,6 +91,10 @@ class Data(ABC):
             yield slice(done, done + batch.rows), batch
             done += batch.rows
 
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree with for these to be the same observations."""
+        return {"weights": self.num_weights, "rows": self.num_rows}
+
     @property
     def noise_precision(self) -> float:
         """``b``, where ``B = bI``."""
@@ -158,6 +164,15 @@ class StoredData(Data):
     def batch(self, features: Operator, curvature: Curvature, index: Tensor, rows: slice | Tensor) -> Batch:
         """The batch of some rows; other likelihoods make their own."""
         return Batch(features, curvature, index, None if self.targets is None else self.targets[rows])
+
+    def identity(self) -> dict[str, Any]:
+        """Sizes, targets and, where they are stored, the first row of the features."""
+        found = super().identity()
+        if self.targets is not None:
+            found["targets"] = digest(self.targets)
+        if isinstance(self.features, Dense):
+            found["features"] = digest(self.features.matrix[:1])
+        return found
 
     @property
     def noise_precision(self) -> float:

@@ -95,13 +95,22 @@ class RowKernel(Operator):
         if self._like is not None:
             return self._like.gram()
         if self._gram is None:
-            G = torch.cat([self.prior.root(batch.features.dense().mT) for batch in self.data.batches()], dim=1)
-            self.epochs += 1.0
-            self._gram = torch.zeros(G.shape[1], G.shape[1], dtype=torch.float64, device=self.device)
-            for some in G.split(max(1, ENTRIES // G.shape[1])):
+            G = self._rooted_rows()
+            self._gram = torch.zeros(self.shape, dtype=torch.float64, device=self.device)
+            for some in G.split(max(1, ENTRIES // len(G)), dim=1):
                 some = some.double()
-                self._gram.addmm_(some.mT, some)
+                self._gram.addmm_(some, some.mT)
         return self._gram
+
+    def _rooted_rows(self) -> Float[Tensor, "m d"]:
+        """``ΦR``: the rows are there once more, and no third time."""
+        G = torch.empty(self.shape[0], self.data.num_weights, dtype=self.dtype, device=self.device)
+        size = max(1, ENTRIES // self.data.num_weights)
+        for rows, batch in self.data.in_order():
+            for into, some in zip(G[rows].split(size), batch.features.dense().split(size), strict=True):
+                into.copy_(self.prior.root(some.mT).mT)
+        self.epochs += 1.0
+        return G
 
     def upper(self) -> Float64[Tensor, "m m"]:
         """``LᵀKL`` in float64, batch by batch."""

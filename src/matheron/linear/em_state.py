@@ -85,9 +85,7 @@ class EMState:
 def identity_of(data: Data, prior: Prior, num_samples: int, settings: Any, estimator: str) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     one = prior.root(torch.ones(data.num_weights, 1, dtype=data.dtype, device=data.device))
-    return {
-        "weights": data.num_weights,
-        "rows": data.num_rows,
+    return data.identity() | {
         "samples": num_samples,
         "settings": repr(settings),
         "estimator": estimator,

@@ -30,6 +30,12 @@ Estimator = Literal["function", "weight", "pull"]
 MOST = 1e4
 """No update changes a precision by more than this factor."""
 
+LEAST = 1e-6
+"""An effective dimension is not taken for less."""
+
+FAINT = 1e-3
+"""A group of less effective dimension keeps its precision: nothing would come of a larger one."""
+
 
 @runtime_checkable
 class EStep(Protocol):
@@ -60,11 +66,13 @@ class EffectiveDimension:
     by_group: Float[Tensor, " g"]
     raw: Float[Tensor, " g"]
     """Before it was clipped."""
+    most: float
+    """What all groups together can have, ``min(d, nc)``."""
 
     @property
     def total(self) -> float:
-        """``γ``."""
-        return float(self.by_group.sum())
+        """``γ``: clipped as a whole, as errors of groups that stand in for each other cancel."""
+        return min(max(float(self.raw.sum()), LEAST), self.most)
 
     @property
     def clipped(self) -> int:
@@ -94,7 +102,7 @@ def effective_dimension(
         raise ValueError(f"estimator must be 'function', 'weight' or 'pull', got {estimator!r}")
     most = sizes.clamp(max=float(num_rows))
     # A group without effective dimension would have a precision of zero, an improper prior.
-    return EffectiveDimension(torch.minimum(raw.clamp(min=1e-6), most), raw)
+    return EffectiveDimension(torch.minimum(raw.clamp(min=LEAST), most), raw, min(float(sizes.sum()), float(num_rows)))
 
 
 def precision_factors(
@@ -120,8 +128,8 @@ class Learned:
     """The learned prior, with the data's learned noise, and the samples of the last E-step, under the prior before it.
 
     ``history`` has a record per step: ``precision``, ``effective_dimension`` (``"function"`` and ``"weight"``),
-    ``mode_norm``, ``sample_norm``, ``residual``, ``mode_residual``, ``loss``, ``epochs``, ``seconds``, and
-    ``noise_precision`` where learned.
+    ``mode_norm``, ``sample_norm``, ``residual``, ``mode_residual`` (none where the mode is given), ``loss``,
+    ``epochs``, ``seconds``, and ``noise_precision`` where learned.
     """
 
     prior: Prior
@@ -225,6 +233,11 @@ def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noi
         events.append(f"effective dimension of {both[estimator].clipped} groups clipped to its bounds")
     if bool((factors != raw).any()):
         events.append(f"{int((factors != raw).sum())} precisions held to a change of {MOST:g}")
+    # The evidence rises forever with the precision of weights that the data can do without, and by next to nothing.
+    faint = (both[estimator].by_group < FAINT) & (factors > 1.0)
+    if bool(faint.any()):
+        events.append(f"{int(faint.sum())} precisions kept: the data say nothing of their weights")
+        factors = torch.where(faint, 1.0, factors)
     moved = float(factors.log().abs().max())
     factors = settling(factors, prior, state.history)
     if learn_noise:
@@ -298,8 +311,8 @@ def _record(
         "effective_dimension_by_group": {name: dimension.raw.tolist() for name, dimension in dimensions.items()},
         "mode_norm": float(found.mode.norm()),
         "sample_norm": float(found.samples.norm(dim=1).mean()),
-        "residual": float(found.residual[:-1].max()),
-        "mode_residual": float(found.residual[-1]),
+        "residual": float(found.residual[: len(found.samples)].max()),
+        "mode_residual": found.mode_residual,
         "loss": found.measured.loss,
         "low_variance_preferred": found.low_variance_preferred,
         "epochs": epochs,

@@ -67,10 +67,13 @@ class Prior(ABC):
 
     def group_sums(self, V: Float[Tensor, "d s"]) -> Float[Tensor, "g s"]:
         """Sums over the weights of each group, in float64 on the CPU."""
+        # A column in float64 at a time: in float32 a sum of many stands still.
+        return torch.stack([self._group_sum(column.double()) for column in V.mT], dim=1).cpu()
+
+    def _group_sum(self, column: Float[Tensor, " d"]) -> Float[Tensor, " g"]:
         if self.groups is None:
-            return V.sum(0, keepdim=True).double().cpu()
-        sums = V.new_zeros(len(self.values), V.shape[1]).index_add_(0, self.groups, V)
-        return sums.double().cpu()
+            return column.sum()[None]
+        return column.new_zeros(len(self.values)).index_add_(0, self.groups, column)
 
     def draw(self, num: int, generator: torch.Generator) -> Float[Tensor, "d num"]:
         """``R u ~ N(0, A⁻¹)``, one draw per column."""

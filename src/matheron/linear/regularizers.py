@@ -69,11 +69,11 @@ def draw_regularizers(
     totals = torch.zeros(num + mode, data.num_weights, dtype=data.dtype, device=data.device)
     kept = torch.empty(num, data.num_rows, dtype=data.dtype, device=data.device) if keep_noise else None
     for rows, batch in data.in_order():
-        shape = (num, batch.rows)
-        normals = torch.randn(shape, dtype=data.dtype, generator=generator, device=generator.device).to(data.device)
-        columns = batch.curvature.root @ normals.mT
-        if kept is not None:
-            kept[:, rows] = normals
+        if kept is None:
+            columns = batch.curvature.draw(num, generator)
+        else:
+            normals = batch.curvature.normals(num, generator)
+            kept[:, rows], columns = normals, batch.curvature.root @ normals.mT
         if mode:
             zero = torch.zeros(batch.rows, 1, dtype=data.dtype, device=data.device)
             columns = torch.cat([columns, batch.loss_gradient(zero)], dim=1)

@@ -65,8 +65,13 @@ class Samples:
 
     @property
     def residual(self) -> Float[Tensor, " k"]:
-        """Relative gradient norms of the samples and, last, of the mode."""
+        """Relative gradient norms of the samples and, last, of the mode where it was solved for."""
         return self.measured.residual
+
+    @property
+    def mode_residual(self) -> float | None:
+        """Of the mode, where it was solved for."""
+        return float(self.residual[-1]) if len(self.residual) > len(self.samples) else None
 
     @property
     def converged(self) -> bool:

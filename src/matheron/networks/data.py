@@ -11,13 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear import Batch, Curvature, Data, StoredData
-from matheron.networks.inputs import batch_size, map_tensors
+from matheron.networks.inputs import batch_size, flat, moved
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Gaussian
 from matheron.networks.linearization import KeptLinearization, Linearization
 from matheron.networks.loading import Loading
 from matheron.networks.tangent import TangentModel
 from matheron.operators import Operator
+from matheron.solvers.iteration import digest
 
 
 class NetworkBatch(Batch):
@@ -93,20 +94,24 @@ class NetworkData(Data):
         self.follow, self.mode = follow, None
         self.dtype, self.device, self.num_weights = tangent.dtype, tangent.device, tangent.num_weights
         self.quadratic = isinstance(likelihood, Gaussian)
-        self.num_data, self.num_rows, self.num_batches = self._examine()
+        self.num_data, self.num_rows, self.marks = self._examine()
+        self.num_batches = len(self.marks)
 
     mode: Tensor | None
     """Where ``B`` is taken, if not at the network's outputs."""
 
+    marks: tuple[str, ...]
+    """A digest of the targets of every batch, in the order of the first pass."""
+
     def batches(self, generator: torch.Generator | None = None) -> Iterator[NetworkBatch]:
         """One pass; a pass of another length than the first is refused."""
         seen = 0
-        for x, y in self.loading.walk(generator):
-            x = map_tensors(x, lambda t: t.to(self.device))
-            size = batch_size(x)
-            rows = size * self.num_rows // self.num_data
+        for x, y in self._walk(generator):
+            seen += batch_size(x)
+            if seen > self.num_data:
+                break
+            rows = batch_size(x) * self.num_rows // self.num_data
             features = Linearization(self.tangent, x, rows=rows, affine=self.affine, mode=self.mode)
-            seen += size
             yield NetworkBatch(features, self.likelihood, self.likelihood.place(y, self.dtype, self.device))
         if seen != self.num_data:
             raise ValueError(
@@ -128,16 +133,39 @@ class NetworkData(Data):
         return float(first.offset.norm() / first.outputs.norm().clamp(min=1e-30))
 
     def kept(self) -> KeptData:
-        """The same data with all of ``Φ`` in memory: ``nc × d`` numbers."""
-        parts = list(self.batches())
-        features = torch.cat([batch.features.dense() for batch in parts])
-        outputs = torch.cat([batch.linearization.outputs.flatten(1) for batch in parts])
-        offset = torch.cat([batch.linearization.offset for batch in parts])
-        targets = torch.cat([batch.labels for batch in parts])
+        """The same data with all of ``Φ`` in memory: ``nc × d`` numbers; inputs are let go batch by batch."""
+        features = torch.empty(self.num_rows, self.num_weights, dtype=self.dtype, device=self.device)
+        outputs, offsets, targets, done = list[Tensor](), list[Tensor](), list[Tensor](), 0
+        for batch in self.batches():
+            features[done : done + batch.rows] = batch.features.dense()
+            done += batch.rows
+            outputs.append(flat(batch.linearization.outputs))
+            offsets.append(batch.linearization.offset)
+            targets.append(batch.labels)
+        found = KeptLinearization(features, torch.cat(outputs), torch.cat(offsets))
         size = -(-self.num_data // self.num_batches)
-        return KeptData(
-            KeptLinearization(features, outputs, offset), self.likelihood, targets, size, follow=self.follow
-        )
+        return KeptData(found, self.likelihood, torch.cat(targets), size, follow=self.follow)
+
+    def require_order(self) -> None:
+        """Refuse data that do not come in the order of the first pass again, for steps that go by place."""
+        if self.loading.order is not None:
+            return
+        again = tuple(digest(self.likelihood.place(y, self.dtype, self.device)) for _, y in self.loading.walk(None))
+        if again != self.marks:
+            raise ValueError(
+                "loader gives its data in another order in every pass, and this method goes by their place; "
+                "give a DataLoader of an indexed data set, a list of batches, or method='sgd'"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Sizes, the weights linearized at, the targets, and what is made of them."""
+        return super().identity() | {
+            "network": digest(self.tangent.weights),
+            "targets": digest(torch.tensor(list("".join(self.marks).encode()), dtype=torch.uint8)),
+            "likelihood": _told(self.likelihood),
+            "offset": "affine" if self.affine else "simple",
+            "curvature": "tangent" if self.follow else "network",
+        }
 
     @property
     def noise_precision(self) -> float:
@@ -153,23 +181,29 @@ class NetworkData(Data):
         twin.__dict__.update(self.__dict__, **changes)
         return twin
 
-    def _examine(self) -> tuple[int, int, int]:
-        data, rows, batches = 0, 0, 0
-        for x, y in self.loading.walk(None):
-            outputs = self.tangent.predict(x).flatten(1)
+    def _walk(self, generator: torch.Generator | None) -> Iterator[tuple[Any, Any]]:
+        """Inputs where the model is, with targets as they come."""
+        for x, y in self.loading.walk(generator):
+            yield moved(x, self.device), y
+
+    def _examine(self) -> tuple[int, int, tuple[str, ...]]:
+        data, rows, marks = 0, 0, list[str]()
+        for x, y in self._walk(None):
+            outputs = flat(self.tangent.predict(x))
             if not bool(outputs.isfinite().all()):
                 raise ValueError(
-                    f"the model gives NaN or infinite outputs in batch {batches}; train it again or mend the inputs"
+                    f"the model gives NaN or infinite outputs in batch {len(marks)}; train it again or mend the inputs"
                 )
             targets = self.likelihood.require_targets(y, outputs)
             if not bool(self.likelihood.negative_log_likelihood(outputs, targets).isfinite().all()):
                 raise ValueError(
-                    f"the loss of batch {batches} is NaN or infinite; check its targets and the likelihood"
+                    f"the loss of batch {len(marks)} is NaN or infinite; check its targets and the likelihood"
                 )
-            data, rows, batches = data + len(outputs), rows + outputs.numel(), batches + 1
+            marks.append(digest(self.likelihood.place(y, self.dtype, self.device)))
+            data, rows = data + len(outputs), rows + outputs.numel()
         if data == 0:
             raise ValueError("loader is empty; give it at least one batch")
-        return data, rows, batches
+        return data, rows, tuple(marks)
 
 
 class KeptData(StoredData):
@@ -194,6 +228,16 @@ class KeptData(StoredData):
         self.likelihood, self.labels, self.follow = likelihood, targets, follow
         self.quadratic = isinstance(likelihood, Gaussian)
 
+    def identity(self) -> dict[str, Any]:
+        """Sizes and features, the outputs around which they are, the targets, and what is made of them."""
+        return super().identity() | {
+            "network": digest(self.features.outputs),
+            "offset": digest(self.features.offset),
+            "targets": digest(self.labels),
+            "likelihood": _told(self.likelihood),
+            "curvature": "tangent" if self.follow else "network",
+        }
+
     def batch(self, features: Operator, curvature: Curvature, index: Tensor, rows: slice | Tensor) -> Batch:
         """Of some data."""
         assert isinstance(features, KeptLinearization)
@@ -213,6 +257,12 @@ class KeptData(StoredData):
     def with_noise_precision(self, precision: float) -> KeptData:
         """The same data with another noise."""
         return KeptData(self.features, _with_noise(self.likelihood, precision), self.labels, self.batch_size)
+
+
+def _told(likelihood: Likelihood) -> str:
+    """What it is and by which values, without the address by which Python calls an object."""
+    by_values = type(likelihood).__repr__ is not object.__repr__
+    return repr(likelihood) if by_values else type(likelihood).__qualname__
 
 
 def _noise_precision(likelihood: Likelihood) -> float:

@@ -11,13 +11,17 @@ from torch import Tensor, nn
 
 from matheron.archive import Archive, Kind
 from matheron.linear import DiagonalPrior
+from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import NAMES, Gaussian
 from matheron.networks.report import LaplaceReport
 
 if TYPE_CHECKING:
     from matheron.networks.laplace import LinearizedLaplace
 
-LAPLACE = Kind("laplace", 1)
+LAPLACE = Kind("laplace", 2)
+
+FROM_FILE = ("prior", "parameters", "offset", "evidence", "curvature")
+"""Options of a posterior that are in its file."""
 
 
 def state(posterior: LinearizedLaplace) -> dict[str, Tensor]:
@@ -41,8 +45,10 @@ def state(posterior: LinearizedLaplace) -> dict[str, Tensor]:
 def save(posterior: LinearizedLaplace, path: Path | str) -> None:
     """See :meth:`LinearizedLaplace.save`."""
     names = {cls: name for name, cls in NAMES.items()}
+    likelihood = posterior.likelihood
     header = {
-        "likelihood": names.get(type(posterior.likelihood)),
+        "likelihood": names.get(type(likelihood)),
+        "learn_noise": likelihood.learn if isinstance(likelihood, Gaussian) else None,
         "prior": posterior.prior_name,
         "offset": posterior.offset,
         "evidence": posterior.evidence,
@@ -61,26 +67,28 @@ def load_laplace(archive: Archive, model: nn.Module | None, **options: Any) -> L
 
     if not isinstance(model, nn.Module):
         raise TypeError("the file holds the posterior of a network, not the network; give it as model=")
+    for name in FROM_FILE:
+        if name in options:
+            raise TypeError(f"{name} is what the posterior was fitted with and comes from the file; leave it out")
     header = archive.header
     try:
-        likelihood = options.pop("likelihood", header["likelihood"])
-        if likelihood is None:
-            raise ValueError("the file is of a likelihood of your own; give it as likelihood=")
-        names = set(header["parameters"])
-        if not names <= {name for name, p in model.named_parameters() if p.requires_grad}:
-            raise ValueError("model has other parameters than the one that was saved; give the same architecture")
-        posterior = LinearizedLaplace(
-            model, likelihood, header["prior"], parameters=lambda name: name in names,
-            offset=header["offset"], evidence=header["evidence"], curvature=header["curvature"], **options,
-        )  # fmt: skip
-        shapes = [list(shape) for shape in posterior.tangent.shapes]
-        if list(posterior.tangent.names) != header["parameters"] or shapes != header["shapes"]:
-            raise ValueError("model has other parameters than the one that was saved; give the same architecture")
-        restore(posterior, archive.tensors)
-        posterior.history = header["history"]
-        posterior.report = LaplaceReport(**header["report"]) if header["report"] else None
+        saved = {name: header[name] for name in ("prior", "offset", "evidence", "curvature")}
+        names, shapes, history = header["parameters"], header["shapes"], header["history"]
+        likelihood = _likelihood(header) if "likelihood" not in options else options.pop("likelihood")
+        report = LaplaceReport(**header["report"]) if header["report"] else None
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the file is incomplete or was changed ({error!r}); write it again") from error
+        raise _incomplete(error) from error
+    if not set(names) <= {name for name, p in model.named_parameters() if p.requires_grad}:
+        raise ValueError("model has other parameters than the one that was saved; give the same architecture")
+    posterior = LinearizedLaplace(model, likelihood, parameters=lambda name: name in names, **saved, **options)
+    found = [list(shape) for shape in posterior.tangent.shapes]
+    if list(posterior.tangent.names) != names or found != shapes:
+        raise ValueError("model has other parameters than the one that was saved; give the same architecture")
+    try:
+        restore(posterior, archive.tensors)
+    except KeyError as error:
+        raise _incomplete(error) from error
+    posterior.history, posterior.report = history, report
     return posterior
 
 
@@ -90,6 +98,12 @@ def restore(posterior: LinearizedLaplace, tensors: dict[str, Tensor]) -> None:
     missing = {"samples", "prior.precision", "weights", "dimension"} - set(tensors)
     if missing:
         raise KeyError(", ".join(sorted(missing)))
+    kind = "g" if "prior.scale" in tensors else "layerwise" if "prior.groups" in tensors else "isotropic"
+    if kind != posterior.prior_name:
+        raise ValueError(
+            f"the state is of prior={kind!r} but this posterior has {posterior.prior_name!r}; "
+            f"build it with prior={kind!r}"
+        )
     here = {name: value.to(tangent.device) for name, value in tensors.items()}
     if not torch.equal(here["weights"], tangent.weights):
         raise ValueError(
@@ -102,3 +116,15 @@ def restore(posterior: LinearizedLaplace, tensors: dict[str, Tensor]) -> None:
     posterior.adopt(prior, here["samples"], here.get("mode"), float(here["dimension"]))
     if "noise" in here and isinstance(posterior.likelihood, Gaussian):
         posterior.likelihood = Gaussian(float(here["noise"]), posterior.likelihood.learn)
+
+
+def _likelihood(header: dict[str, Any]) -> Likelihood:
+    if header["likelihood"] is None:
+        raise ValueError("the file is of a likelihood of your own; give it as likelihood=")
+    if NAMES[header["likelihood"]] is Gaussian:
+        return Gaussian(learn=header["learn_noise"])
+    return NAMES[header["likelihood"]]()
+
+
+def _incomplete(error: Exception) -> ValueError:
+    return ValueError(f"the file is incomplete or was changed ({error!r}); write it again")

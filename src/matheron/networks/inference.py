@@ -37,6 +37,9 @@ WORK = 2e10
 KEEP = 0.1
 """The share of free memory a Jacobian may take to be kept: a cache, never a requirement."""
 
+EXACT = 0.5
+"""The share of it that all of an exact solve may take."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -52,17 +55,20 @@ def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
     rows, weights = data.num_rows, data.num_weights
     size = rows * weights * data.dtype.itemsize
     fits = size <= KEEP * free_memory(data.device)
+    # By outputs rows are held a second time, as the prior weighs them; then a matrix, and what factorizes it.
+    needed = (1 if weights <= rows else 2) * size + 3 * 8 * min(rows, weights) ** 2
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if method == "auto":
         side = min(rows, weights)
-        name = "exact" if side <= SMALL and rows * weights * side <= WORK else "cg"
+        quick = side <= SMALL and rows * weights * side <= WORK and needed <= EXACT * free_memory(data.device)
+        name = "exact" if quick else "cg"
         chosen = choose(name if fits and descent is None else "sgd", data, descent)
         return replace(chosen, reason=f"{weights} weights and {rows} outputs: {chosen.reason}")
     if method == "exact":
-        if size > 0.5 * free_memory(data.device):
+        if needed > EXACT * free_memory(data.device):
             raise MemoryError(
-                f"the Jacobian of {rows} outputs by {weights} weights takes {gibibytes(size)}; use method='sgd'"
+                f"an exact solve of {rows} outputs by {weights} weights takes {gibibytes(needed)}; use method='sgd'"
             )
         if weights <= rows:
             return Choice(DenseSolve(), True, "exact, by weights")
@@ -121,5 +127,9 @@ class AtWeights:
 
 
 def kept(data: NetworkData, choice: Choice) -> NetworkData | KeptData:
-    """The data as the step wants them."""
-    return data.kept() if choice.keep else data
+    """The data as the step wants them: with ``Φ`` in memory, or at least in one order where it goes by their place."""
+    if choice.keep:
+        return data.kept()
+    if isinstance(choice.step, DualSolve) or (isinstance(choice.step, PrimalSolve) and not data.quadratic):
+        data.require_order()
+    return data

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -113,7 +114,21 @@ def map_tensors(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
     return x
 
 
-def rows(x: Any, index: slice) -> Any:
+def moved(x: Any, device: torch.device) -> Any:
+    """The same batch where the model is."""
+    return map_tensors(x, lambda t: t.to(device))
+
+
+def flat(outputs: Float[Tensor, "b *out"]) -> Float[Tensor, "b c"]:
+    """Outputs ``(batch, …)`` as ``(batch, c)``: those of shape ``(batch,)`` are a column.
+
+    >>> flat(torch.ones(4)).shape, flat(torch.ones(4, 2, 3)).shape
+    (torch.Size([4, 1]), torch.Size([4, 6]))
+    """
+    return outputs.reshape(len(outputs), -1)
+
+
+def rows(x: Any, index: slice | Tensor) -> Any:
     """Some data of a batch; tensors of another length are shared by all data and stay whole."""
     size = batch_size(x)
     return map_tensors(x, lambda t: t[index] if t.ndim and len(t) == size else t)

@@ -18,13 +18,13 @@ from matheron.linear.fitting import require_numbers
 from matheron.networks import files
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import AtWeights, choose, kept
-from matheron.networks.inputs import Forward, map_tensors
+from matheron.networks.inputs import Forward, flat, moved
 from matheron.networks.likelihood import Likelihood
-from matheron.networks.likelihoods import Gaussian, likelihood_of
+from matheron.networks.likelihoods import Bernoulli, Categorical, Gaussian, likelihood_of
 from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
 from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, squash
-from matheron.networks.priors import DRAWS, NAMES, starting_prior
+from matheron.networks.priors import DRAWS, NAMES, estimator_of, starting_prior
 from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
 from matheron.solvers.checkpoint import Checkpoint
@@ -112,15 +112,17 @@ class LinearizedLaplace:
     ) -> LinearizedLaplace:
         """Learn the prior in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
 
-        ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; a
-        mapping has its targets under ``"labels"``. ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets
-        the descent of ``method="sgd"``; ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the
-        other methods; ``"auto"`` is exact where the Jacobian is small, takes conjugate gradients where it fits in a
-        share of free memory, else descent, and the report says so.
+        ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; inputs
+        are those of :class:`TangentModel`, and a batch that is a mapping has its targets under ``"labels"``.
+        ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets the descent of ``method="sgd"``;
+        ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the other methods; ``"auto"`` is
+        exact where the Jacobian is small, takes conjugate gradients where it fits in a share of free memory, else
+        descent, and the report says so.
         With a ``checkpoint``, and a ``generator`` of the same seed, an interrupted fit goes on from its last EM step.
         """
         require_numbers(em_steps, num_samples, final_samples)
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        seed = draw_seed(generator)
+        source = torch.Generator().manual_seed(seed)
         data = self._data(Loading.of(loader, batch_size))
         choice = choose(method, data, descent)
         held: Data = kept(data, choice)
@@ -132,13 +134,16 @@ class LinearizedLaplace:
         found = fit_posterior(
             held, prior, choice.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=None if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights),
-            learn_noise=learns_noise, generator=source, progress=progress, checkpoint=checkpoint,
+            learn_noise=learns_noise, estimator=estimator_of(self.prior_name), generator=source, progress=progress,
+            checkpoint=checkpoint,
         )  # fmt: skip
         if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)
         self.history = found.history
         self.adopt(found.prior, found.final.samples, found.mode if em_steps else self.mode, found.effective_dimension)
-        self.report = LaplaceReport.of(found, method=choice.reason, floored=floored, offset_share=offset_share)
+        self.report = LaplaceReport.of(
+            found, method=choice.reason, floored=floored, offset_share=offset_share, seed=seed
+        )
         return self
 
     def adopt(self, prior: Prior, samples: Float[Tensor, "s d"], mode: Tensor | None, dimension: float) -> None:
@@ -185,22 +190,22 @@ class LinearizedLaplace:
     def __call__(self, x: Any, link_approx: str = "probit") -> Any:
         """Class probabilities ``(batch, c)``; for regression mean and variance of the function, ``(batch, c)`` each."""
         if isinstance(self.likelihood, Gaussian):
-            parts = [(mean, functions.sub_(mean).square_().mean(0)) for mean, functions in self._functions(x)]
+            parts = [(mean, deviations.square_().mean(0)) for mean, deviations in self._deviations(x)]
             return torch.cat([mean for mean, _ in parts]), torch.cat([variance for _, variance in parts])
         return torch.cat(
-            [probabilities(self.likelihood, mean, functions, link_approx) for mean, functions in self._functions(x)]
+            [probabilities(self.likelihood, mean, deviations, link_approx) for mean, deviations in self._deviations(x)]
         )
 
     def functional_samples(self, x: Any) -> Float[Tensor, "s b c"]:
         """``g(ṽ, x) + J(x)ζ_j``: the same functions at every call, coherent across inputs."""
-        return torch.cat([functions for _, functions in self._functions(x)], dim=1)
+        return torch.cat([deviations.add_(mean) for mean, deviations in self._deviations(x)], dim=1)
 
     def predictive_samples(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
-        """Class probabilities of every function ``(s, batch, c)``; for regression observations, with noise."""
+        """Class probabilities of every function ``(s, batch, c)``; of other likelihoods observations, noise and all."""
         functions = self.functional_samples(x)
-        if isinstance(self.likelihood, Gaussian):
-            return self.likelihood.sample(functions, generator)
-        return squash(self.likelihood, functions)
+        if isinstance(self.likelihood, (Categorical, Bernoulli)):
+            return squash(self.likelihood, functions)
+        return self.likelihood.sample(functions, generator)
 
     def log_prob(self, x: Any, y: Shaped[Tensor, "b ..."]) -> Float[Tensor, " b"]:
         """``log E_f p(y_i | f(x_i))`` of each row, by the functions."""
@@ -215,12 +220,12 @@ class LinearizedLaplace:
         targets = self.likelihood.require_targets(y, functions[0])
         return log_likelihoods(self.likelihood, functions, targets)
 
-    def _functions(self, x: Any) -> Iterator[tuple[Float[Tensor, "b c"], Float[Tensor, "s b c"]]]:
+    def _deviations(self, x: Any) -> Iterator[tuple[Float[Tensor, "b c"], Float[Tensor, "s b c"]]]:
+        """``g(ṽ, x)`` and ``J(x)ζ_j``: apart, as rounding of the sum would take what is small beside the mean."""
         samples = self.samples
         for part in inputs_of(x) if isinstance(x, DataLoader) else (x,):
-            here = map_tensors(part, lambda t: t.to(self.tangent.device))
-            mean, pushed = self.tangent.value_and_jvp(here, samples)
-            yield mean.flatten(1), pushed.add_(mean).flatten(2)
+            mean, pushed = self.tangent.value_and_jvp(moved(part, self.tangent.device), samples)
+            yield flat(mean), pushed.reshape(*pushed.shape[:2], -1)
 
     def whitened_samples(self, x: Any) -> Float[Tensor, "s b c"]:
         """``Lᵀ J(x)ζ_j`` with ``B = LLᵀ``: functions around the mean in units of what one observation's noise blurs.
@@ -228,10 +233,9 @@ class LinearizedLaplace:
         What :func:`~matheron.linear.greedy_design` and :func:`~matheron.decisions.most_informative` choose by.
         """
         parts = []
-        for mean, functions in self._functions(x):
+        for mean, deviations in self._deviations(x):
             root = self.likelihood.curvature(mean).root
-            columns = functions.sub_(mean).flatten(1).mT
-            parts.append((root.T @ columns).mT.reshape(functions.shape))
+            parts.append((root.T @ deviations.flatten(1).mT).mT.reshape(deviations.shape))
         return torch.cat(parts, dim=1)
 
     def log_evidence(

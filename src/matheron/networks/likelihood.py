@@ -102,8 +102,14 @@ class LikelihoodCurvature(Curvature):
         return self.likelihood.curvature_product(self.at, parts).flatten(1).mT
 
     def draw(self, num: int, generator: torch.Generator) -> Float[Tensor, "m num"]:
-        """By the likelihood."""
-        return self.likelihood.curvature_draw(self.at, num, generator).flatten(1).mT
+        """By the likelihood, where the generator is."""
+        drawn = self.likelihood.curvature_draw(self.at.to(generator.device), num, generator)
+        if drawn.shape != (num, *self.at.shape):
+            raise ValueError(
+                f"curvature_draw of {type(self.likelihood).__name__} gave {tuple(drawn.shape)}, expected "
+                f"{(num, *self.at.shape)}: a draw for every output of every datum"
+            )
+        return drawn.to(self.at).flatten(1).mT
 
     @cached_property
     def blocks(self) -> BlockCurvature:

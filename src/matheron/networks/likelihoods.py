@@ -67,7 +67,9 @@ class Gaussian(StructuredLikelihood):
         self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*s b c"]:
         """With noise added."""
-        return outputs + math.sqrt(self.noise) * _like(outputs, generator)
+        device = _place(outputs, generator)
+        drawn = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype, device=device)
+        return outputs + math.sqrt(self.noise) * drawn.to(outputs.device)
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ class Categorical(StructuredLikelihood):
         self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None
     ) -> Shaped[Tensor, "*s b"]:
         """A class per row."""
-        p = outputs.softmax(-1)
-        return torch.multinomial(p.flatten(0, -2), 1, generator=generator).reshape(p.shape[:-1])
+        p = outputs.softmax(-1).to(_place(outputs, generator))
+        drawn = torch.multinomial(p.flatten(0, -2), 1, generator=generator).reshape(p.shape[:-1])
+        return drawn.to(outputs.device)
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,8 @@ class Bernoulli(StructuredLikelihood):
         self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*s b c"]:
         """Zeros and ones."""
-        return torch.bernoulli(outputs.sigmoid(), generator=generator)
+        p = outputs.sigmoid().to(_place(outputs, generator))
+        return torch.bernoulli(p, generator=generator).to(outputs.device)
 
 
 NAMES: dict[str, type[Likelihood]] = {"regression": Gaussian, "classification": Categorical, "binary": Bernoulli}
@@ -178,6 +182,6 @@ def likelihood_of(value: str | Likelihood) -> Likelihood:
     raise ValueError(f"likelihood must be one of {', '.join(NAMES)} or a Likelihood, got {value!r}")
 
 
-def _like(outputs: Tensor, generator: torch.Generator | None) -> Tensor:
-    device = outputs.device if generator is None else generator.device
-    return torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype, device=device).to(outputs.device)
+def _place(outputs: Tensor, generator: torch.Generator | None) -> torch.device:
+    """Where random numbers are drawn: by the generator, wherever the outputs are."""
+    return outputs.device if generator is None else generator.device

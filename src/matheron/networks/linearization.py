@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.networks.inputs import flat
 from matheron.networks.jacobian import JacobianOperator
 from matheron.networks.tangent import TangentModel
 from matheron.operators import Dense, Operator
@@ -56,8 +57,8 @@ class Linearization(JacobianOperator):
     def predicted(self) -> Float[Tensor, "b c"]:
         """``h(mode, x)``; the network's outputs where no mode was given."""
         if self.mode is None:
-            return self.outputs.flatten(1)
-        return (self._carry()[:, -1] + self.offset).reshape(self.outputs.flatten(1).shape)
+            return flat(self.outputs)
+        return (self._carry()[:, -1] + self.offset).reshape(flat(self.outputs).shape)
 
     def product(self, V: Float[Tensor, "d s"]) -> Float[Tensor, "m s"]:
         """``J V``, all columns at once."""

@@ -112,14 +112,19 @@ class LinearizedNetwork:
         return bool(self._separate)
 
     def _settle(self, x: Any) -> Way:
-        with torch.no_grad():
-            outputs = self.function(x)(self.point())
-        if len(outputs) != inputs.batch_size(x):
-            raise ValueError(
-                f"the model returned shape {tuple(outputs.shape)} for {inputs.batch_size(x)} data; outputs must have "
-                "the batch along dimension 0: give forward=, a function of (model, x), where they do not"
-            )
-        few = x if len(outputs) <= 2 or self._outputs(x, 2) is None else inputs.rows(x, slice(0, 2))
+        size = inputs.batch_size(x)
+        # Outputs of two data may have two rows by chance, but not those of three data three as well.
+        found = {rows: self._outputs(x, rows) for rows in ((3, 2) if size > 3 else ())}
+        if not found or any(outputs is None for outputs in found.values()):
+            with torch.no_grad():
+                found = {size: self.function(x)(self.point())}
+        for rows, outputs in found.items():
+            if outputs is not None and len(outputs) != rows:
+                raise ValueError(
+                    f"the model returned shape {tuple(outputs.shape)} for {rows} data; outputs must have the batch "
+                    "along dimension 0: give forward=, a function of (model, x), where they do not"
+                )
+        few = inputs.rows(x, slice(0, min(found)))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         before = {name: buffer._version for name, buffer in buffers.items()}
         with torch.no_grad():

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+
+from matheron.networks.inputs import batch_size as size_of
+from matheron.networks.inputs import rows, tensors
 
 BATCH = 128
 """Data per batch where only a data set is given."""
@@ -17,12 +28,40 @@ LABELS = "labels"
 """Where the targets of a batch that is a mapping stand."""
 
 
+class Rows(Dataset[tuple[Any, Tensor]]):
+    """Inputs, a tensor or a mapping, list or tuple of tensors, with their targets: a datum is a row of each.
+
+    >>> import torch
+    >>> data = Rows({"ids": torch.arange(6).reshape(3, 2)}, torch.zeros(3))
+    >>> len(data), data.__getitems__([2, 0])[0]["ids"].tolist()
+    (3, [[4, 5], [0, 1]])
+    """
+
+    def __init__(self, inputs: Any, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+        if targets.ndim == 0 or len(targets) != len(self):
+            raise ValueError(
+                f"the targets have shape {tuple(targets.shape)} but there are {len(self)} inputs; give one target each"
+            )
+
+    def __len__(self) -> int:
+        return size_of(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        return self.__getitems__([index])
+
+    def __getitems__(self, index: list[int]) -> tuple[Any, Tensor]:
+        """All data of a batch at once."""
+        return rows(self.inputs, torch.tensor(index)), self.targets[torch.tensor(index)]
+
+
 @dataclass(frozen=True, eq=False)
 class Loading:
     """Passes over the data, in an order drawn from a generator, or in one that stays the same without.
 
-    A ``DataLoader`` of an indexed data set with the usual samplers is walked in our own order, all of it, so that the
-    same seed gives the same passes; other iterables are taken as they come.
+    A ``DataLoader`` of an indexed data set is walked in our own order, all of it, so that the same seed gives the same
+    passes: its sampler is asked once which data there are. A batch sampler keeps its batches, in another order. Other
+    iterables are taken as they come.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -32,29 +71,30 @@ class Loading:
     """
 
     source: Iterable[Any]
-    own_order: bool
+    order: Sequence[Any] | None
+    """Indices of the data, or of those of each batch; none where they come as they come."""
 
     @classmethod
     def of(cls, loader: Any, batch_size: int = BATCH) -> Loading:
-        """From a loader, a data set, a pair of tensors or any iterable of batches that can be walked again."""
-        if isinstance(loader, tuple) and len(loader) == 2 and all(isinstance(part, Tensor) for part in loader):
-            loader = torch.utils.data.TensorDataset(*loader)
+        """From a loader, a data set, ``(inputs, targets)`` or any iterable of batches that can be walked again."""
+        if _is_pair(loader):
+            loader = DataLoader(Rows(*loader), batch_size=batch_size, collate_fn=_as_it_is)
         if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
             loader = DataLoader(loader, batch_size=batch_size)
         if isinstance(loader, DataLoader):
-            return cls(loader, own_order=_usual(loader))
+            return cls(loader, _order(loader))
         if isinstance(loader, Iterator) or not isinstance(loader, Iterable):
             raise TypeError(
                 f"loader is {type(loader).__name__}, which cannot be walked more than once; "
                 "give a DataLoader, a Dataset, a list of batches or (inputs, targets)"
             )
-        return cls(loader, own_order=False)
+        return cls(loader, None)
 
     def walk(self, generator: torch.Generator | None) -> Iterator[tuple[Any, Any]]:
         """One pass: inputs and targets."""
         source: Any = self.source
-        if self.own_order:
-            source = _reordered(source, generator)
+        if self.order is not None:
+            source = _reordered(source, self.order, generator)
         for batch in source:
             yield parts(batch)
 
@@ -84,26 +124,52 @@ def parts(batch: Any) -> tuple[Any, Any]:
     )
 
 
-def _usual(loader: DataLoader) -> bool:
-    return (
-        not isinstance(loader.dataset, IterableDataset)
-        and loader.batch_size is not None
-        and type(loader.batch_sampler) is BatchSampler
-        and type(loader.sampler) in (RandomSampler, SequentialSampler)
-        and len(loader.sampler) == len(loader.dataset)  # type: ignore[arg-type]
-    )
+def _is_pair(loader: Any) -> bool:
+    """Whether these are all inputs and all targets; two batches have no tensor for the second."""
+    if not isinstance(loader, tuple) or len(loader) != 2 or not isinstance(loader[1], Tensor):
+        return False
+    return next(tensors(loader[0]), None) is not None
 
 
-def _reordered(loader: DataLoader, generator: torch.Generator | None) -> DataLoader:
-    size = len(loader.dataset)  # type: ignore[arg-type]
-    order = range(size) if generator is None else torch.randperm(size, generator=generator).tolist()
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _order(loader: DataLoader) -> Sequence[Any] | None:
+    batches = loader.batch_sampler
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    if batches is not None and type(batches) is not BatchSampler:
+        return [list(batch) for batch in batches]
+    sampler: Any = loader.sampler if batches is None else batches.sampler
+    if type(sampler) is SubsetRandomSampler:
+        return list(sampler.indices)
+    if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
+        return range(len(sampler))
+    return range(len(sampler)) if type(sampler) is SequentialSampler else list(sampler)
+
+
+def _reordered(loader: DataLoader, order: Sequence[Any], generator: torch.Generator | None) -> DataLoader:
+    if generator is not None:
+        order = [order[i] for i in torch.randperm(len(order), generator=generator).tolist()]
+    batches = loader.batch_sampler
+    if batches is None:
+        walked: dict[str, Any] = {"batch_size": None, "sampler": order}
+    elif type(batches) is BatchSampler:
+        walked = {"batch_size": batches.batch_size, "sampler": order}
+    else:
+        walked = {"batch_sampler": order}
+    # Workers that persist would do so for one pass.
     return DataLoader(
         loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=order,
+        **walked,
         collate_fn=loader.collate_fn,
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
         # Workers draw their seeds from here; without it they would from the global generator.
         generator=torch.Generator().manual_seed(0),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,18 +12,18 @@ from torch import Tensor, nn
 from matheron.arguments import require_count, require_positive
 from matheron.linear import Descent, DiagonalPrior, Prior, WarmStart, draw_regularizers
 from matheron.linear.em_state import EMState
-from matheron.linear.mackay import Estimator, maximized
+from matheron.linear.mackay import maximized
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import choose, kept
-from matheron.networks.inputs import Forward, call, map_tensors, single_output
+from matheron.networks.inputs import Forward, call, flat, moved, single_output
 from matheron.networks.laplace import LinearizedLaplace
 from matheron.networks.likelihood import Likelihood
-from matheron.networks.likelihoods import likelihood_of
+from matheron.networks.likelihoods import Gaussian, likelihood_of
 from matheron.networks.loading import Loading
 from matheron.networks.modes import linearizing
 from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
-from matheron.networks.priors import NAMES, starting_prior
+from matheron.networks.priors import NAMES, estimator_of, starting_prior
 from matheron.networks.tangent import TangentModel
 from matheron.solvers.iteration import draw_seed
 
@@ -40,7 +41,10 @@ class OnlineLaplace:
     would run away with it. Biases and scales of normalization layers are left alone: zero is no place for them, and
     the tangent model, where other weights can stand in for a scale, would have them there. Nor is it one for all that
     matters at once, where the g-prior pulls: layers multiply in a network but add in its tangent model, so that each
-    is taken to explain a part of the outputs only. Thesis, sections 3.3.4 and 5.3, and its chapter on future work.
+    is taken to explain a part of the outputs only. The noise of a regression is learnt along, unless it is given by
+    ``Gaussian(noise, learn=False)``; the loss that :meth:`penalty` and :meth:`shrink` belong to is the mean of
+    ``online.likelihood.negative_log_likelihood``, a squared error over twice that noise. Thesis, sections 3.3.4 and
+    5.3, and its chapter on future work.
 
     >>> import torch
     >>> from torch import nn
@@ -146,8 +150,7 @@ class OnlineLaplace:
         """Of the first batch."""
         inputs, targets = next(iter(loading.walk(None)))
         like = next(self.model.parameters())
-        here = map_tensors(inputs, lambda t: t.to(like.device))
-        outputs = single_output((self.forward or call)(self.model, here)).flatten(1)
+        outputs = flat(single_output((self.forward or call)(self.model, moved(inputs, like.device))))
         return self.likelihood.misfit(outputs, self.likelihood.place(targets, like.dtype, like.device)).mean()
 
     def _step(self, loading: Loading) -> None:
@@ -162,9 +165,12 @@ class OnlineLaplace:
         warm = None if self._warm is None else WarmStart(self._warm.samples, self._warm.mode, prior)
         found = choice.step.posterior(held, prior, drawn, mode=True, warm=warm, generator=self._source)
         state = EMState(prior, held, drawn, warm, self.history, drawn.epochs, 0.0, self._seed)
-        # Layers stand in for each other, and only solved systems are known to have converged.
-        estimator: Estimator = "function" if isinstance(choice.step, Descent) else "pull"
-        state = maximized(state, found, estimator=estimator, learn_noise=False, seconds=found.seconds)
+        learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
+        state = maximized(
+            state, found, estimator=estimator_of(self.prior_name), learn_noise=learns_noise, seconds=found.seconds
+        )
+        if isinstance(self.likelihood, Gaussian) and learns_noise:
+            self.likelihood = replace(self.likelihood, noise=1.0 / state.data.noise_precision)
         held_prior = held_to(state.prior, tangent.weights)
         assert isinstance(held_prior, DiagonalPrior)
         self._prior, self._precision, self._num_data = held_prior, held_prior.values, data.num_data

@@ -35,6 +35,11 @@ class Weights:
         first_name, first = next(iter(self.parameters.items()))
         for name, parameter in self.parameters.items():
             require_finite(f"parameter {name}", require_float(f"parameter {name}", parameter.detach()))
+            if parameter.dtype.itemsize < 4:
+                raise TypeError(
+                    f"parameter {name} is {parameter.dtype}, too coarse for sums of squares over all weights; "
+                    "linearize model.float()"
+                )
             require_same(f"parameter {name}", parameter, f"parameter {first_name}", first)
         self.dtype, self.device = first.dtype, first.device
         sizes = [shape.numel() for shape in self.shapes]
@@ -98,9 +103,9 @@ def select(model: nn.Module, choice: Choice = None) -> dict[str, nn.Parameter]:
     """The chosen parameters by name.
 
     ``"all"``: every one that requires a gradient. ``"last_layer"``: those of the last module, in order of
-    registration, that has any. ``"no_biases"``: all but those called bias. ``"no_normalization"``: all but those of
-    modules whose class is called a norm. ``"matrices"``: those of two dimensions or more, which weight decay is often
-    confined to: neither biases nor scales of norms.
+    registration, that has any, a tensor it shares with another module too. ``"no_biases"``: all but those called bias.
+    ``"no_normalization"``: all but those of modules whose class is called a norm. ``"matrices"``: those of two
+    dimensions or more, which weight decay is often confined to: neither biases nor scales of norms.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     for name, parameter in trained.items():
@@ -108,7 +113,7 @@ def select(model: nn.Module, choice: Choice = None) -> dict[str, nn.Parameter]:
             raise ValueError(f"parameter {name} has no shape yet; run the model once before linearizing it")
     if not trained:
         raise ValueError("model has no parameter that requires a gradient; set requires_grad on those to linearize in")
-    predicate = as_predicate(model, choice, trained)
+    predicate = as_predicate(model, choice)
     chosen = {name: parameter for name, parameter in trained.items() if predicate(name, parameter)}
     if not chosen:
         called = choice if isinstance(choice, str) else getattr(choice, "__name__", repr(choice))
@@ -119,15 +124,13 @@ def select(model: nn.Module, choice: Choice = None) -> dict[str, nn.Parameter]:
     return chosen
 
 
-def as_predicate(
-    model: nn.Module, choice: Choice, trained: Mapping[str, nn.Parameter]
-) -> Callable[[str, nn.Parameter], bool]:
+def as_predicate(model: nn.Module, choice: Choice) -> Callable[[str, nn.Parameter], bool]:
     """``choice`` as a function of name and parameter."""
     if choice is None or choice == "all":
         return lambda name, parameter: True
     if choice == "last_layer":
-        last = owner(list(trained)[-1])
-        return lambda name, parameter: owner(name) == last
+        last = {id(p) for p in last_layer_parameters(model)}
+        return lambda name, parameter: id(parameter) in last
     if choice == "no_biases":
         return lambda name, parameter: "bias" not in name.rpartition(".")[2]
     if choice == "no_normalization":
@@ -141,9 +144,10 @@ def as_predicate(
     return predicate if takes_two(predicate) else lambda name, parameter: predicate(name)
 
 
-def owner(name: str) -> str:
-    """The module of the parameter called ``name``."""
-    return name.rpartition(".")[0]
+def last_layer_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Those of the last module that has any which require a gradient, shared ones too, whatever they are called."""
+    held = ([p for p in module.parameters(recurse=False) if p.requires_grad] for module in model.modules())
+    return [parameters for parameters in held if parameters][-1]
 
 
 def normalization_parameters(model: nn.Module) -> Iterator[nn.Parameter]:

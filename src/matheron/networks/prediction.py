@@ -15,14 +15,14 @@ LINKS = ("probit", "mc")
 
 
 def probabilities(
-    likelihood: Likelihood, mean: Float[Tensor, "b c"], functions: Float[Tensor, "s b c"], link: str
+    likelihood: Likelihood, mean: Float[Tensor, "b c"], deviations: Float[Tensor, "s b c"], link: str
 ) -> Float[Tensor, "b c"]:
-    """``E[σ(f)]``: of the functions (``"mc"``), or ``σ(μ / √(1 + π v / 8))`` from mean and variance (``"probit"``)."""
+    """``E[σ(f)]``: of functions ``μ + δ`` (``"mc"``), or ``σ(μ / √(1 + π v / 8))``, ``v`` of ``δ`` (``"probit"``)."""
     if link not in LINKS:
         raise ValueError(f"link_approx must be one of {', '.join(LINKS)}, got {link!r}")
     if link == "mc":
-        return squash(likelihood, functions).mean(0)
-    variance = (functions - mean).square().mean(0)
+        return squash(likelihood, mean + deviations).mean(0)
+    variance = deviations.square().mean(0)
     return squash(likelihood, mean / (1.0 + math.pi / 8.0 * variance).sqrt())
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.linear import Data, DiagonalPrior, g_prior_scale
+from matheron.linear.mackay import Estimator
 from matheron.networks.tangent import TangentModel
 
 NAMES = ("g", "isotropic", "layerwise")
@@ -40,3 +41,11 @@ def starting_prior(
         start = start if precision is None else start * torch.as_tensor(precision, dtype=torch.float64)
         return DiagonalPrior(start, groups=tangent.groups, **options), 0
     raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {name!r}")
+
+
+def estimator_of(name: str) -> Estimator:
+    """How the effective dimension is estimated for a prior of this name.
+
+    Layers stand in for each other: from a few samples the dimension of one in function space is as often negative.
+    """
+    return "pull" if name == "layerwise" else "function"

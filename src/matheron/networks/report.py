@@ -25,9 +25,11 @@ class LaplaceReport:
     """Entries of the g-prior's scale that were raised, as the data say next to nothing of them."""
     offset_share: float
     """``‖g − Jṽ‖ / ‖g‖`` on the first batch: how far the tangent model without weights is from zero."""
+    seed: int | None = None
+    """Repeats the draws, where it was recorded."""
 
     @classmethod
-    def of(cls, fit: Fit, *, method: str, floored: int, offset_share: float) -> LaplaceReport:
+    def of(cls, fit: Fit, *, method: str, floored: int, offset_share: float, seed: int | None = None) -> LaplaceReport:
         """Of a fit, with what it does not know itself."""
         return cls(
             method=method,
@@ -38,6 +40,7 @@ class LaplaceReport:
             em_converged=fit.em_converged,
             floored=floored,
             offset_share=offset_share,
+            seed=seed,
         )
 
 

@@ -129,8 +129,8 @@ class TangentModel:
 
     def predict(self, x: Any) -> Float[Tensor, "b *out"]:
         """``g(ṽ, x)``: the network's own outputs."""
-        with self._network.linearizing(x), torch.no_grad():
-            return self._network.function(x)(self._network.point())
+        with self._network.linearizing(x):
+            return self._predict(x)
 
     __call__ = predict
 
@@ -161,7 +161,7 @@ class TangentModel:
     def jacobian(self, x: Any) -> Float[Tensor, "m d"]:
         """``J`` as a matrix: rows datum by datum, the outputs of one together."""
         with self._network.linearizing(x), torch.no_grad():
-            outputs = self._network.function(x)(self._network.point())
+            outputs = self._predict(x)
             if not self._network.data_are_separate(x):
                 return self._units_pulled(x, outputs)
             found: list[Tensor] = []
@@ -190,16 +190,26 @@ class TangentModel:
                 raise ValueError(f"weigh returned {got}, expected cotangents of shape {tuple(pushed.shape)}")
             return self._vjp(x, U.detach())
 
+    @torch.no_grad()
+    def _predict(self, x: Any) -> Tensor:
+        net, size, point = self._network, inputs.batch_size(x), self._network.point()
+
+        def attempt(plan: Plan) -> Tensor:
+            if plan.push_rows == size:
+                return net.function(x)(point)
+            return torch.cat([net.function(inputs.rows(x, rows))(point) for rows in pieces(size, plan.push_rows)])
+
+        return self._within_memory(x, 1, attempt)
+
     def _value_and_jvp(self, x: Any, W: Named) -> tuple[Tensor, Tensor]:
         net, size, point = self._network, inputs.batch_size(x), self._network.point()
         if count(W) == 0:
-            with torch.no_grad():
-                outputs = net.function(x)(point)
+            outputs = self._predict(x)
             return outputs, outputs.new_zeros(0, *outputs.shape)
         if self._outputs_by_rows(x, count(W)) is not None:
             columns, products = self._weights.flatten(W).mT, list[Tensor]()
             with torch.no_grad():
-                outputs = net.function(x)(point)
+                outputs = self._predict(x)
                 if self._row_by_row(x, outputs[0].numel(), lambda _, J: products.append(J @ columns)):
                     return outputs, torch.cat(products).mT.reshape(-1, *outputs.shape)
 
