@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from matheron.archive import digest
 from matheron.arguments import require_count, require_finite, require_float, require_same
 from matheron.linear.curvature import Curvature, GaussianCurvature
 from matheron.operators import Dense, Operator
-from matheron.solvers.iteration import digest
 
 
 class Batch:

@@ -17,8 +17,8 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators.memory import SAFE, free_memory, gibibytes
+from matheron.seeds import draw_seed
 from matheron.solvers.cholesky import substitute
-from matheron.solvers.iteration import draw_seed
 
 
 @dataclass(frozen=True)

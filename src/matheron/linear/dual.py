@@ -20,8 +20,8 @@ from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators import Diagonal, Operator
 from matheron.operators.base import Index
+from matheron.seeds import draw_seed
 from matheron.solvers import CG, Result
-from matheron.solvers.iteration import draw_seed
 
 ENTRIES = 2**25
 """Of a matrix that are in float64 at a time."""

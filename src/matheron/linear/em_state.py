@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from matheron.archive import digest
 from matheron.linear.data import Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers
 from matheron.linear.samples import WarmStart
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import digest
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from matheron.arguments import require_count
 from matheron.linear.data import Data
 from matheron.linear.dense import hessian
 from matheron.linear.prior import Prior
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 
 FEW = 2_000
 """Weights whose determinant is factorized."""

@@ -21,9 +21,9 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart
 from matheron.linear.sampling import Descent
+from matheron.seeds import draw_seed
 from matheron.solvers import ConvergenceWarning
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import draw_seed
 
 Estimator = Literal["function", "weight", "pull"]
 

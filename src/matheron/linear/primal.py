@@ -21,8 +21,8 @@ from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.operators import Diagonal, Operator
 from matheron.operators.memory import free_memory
+from matheron.seeds import draw_seed
 from matheron.solvers import CG, ConvergenceWarning, Factored, Sketch
-from matheron.solvers.iteration import draw_seed
 from matheron.solvers.system import System
 
 KEEP = 0.1

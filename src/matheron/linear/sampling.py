@@ -18,7 +18,8 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.linear.steepness import steepness
-from matheron.solvers.iteration import LIMIT, draw_seed
+from matheron.seeds import draw_seed
+from matheron.solvers.iteration import LIMIT
 
 Objective = Literal["low-variance", "plain"]
 Monitor = Callable[[Tensor, Tensor | None], Mapping[str, float]]

@@ -10,7 +10,7 @@ from matheron.arguments import require_finite, require_float, require_positive, 
 from matheron.linear.design import conditioned
 from matheron.operators import Operator
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 
 
 class SequentialPosterior:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.archive import digest
 from matheron.linear import Batch, Curvature, Data, StoredData
 from matheron.networks.inputs import batch_size, flat, moved
 from matheron.networks.likelihood import Likelihood
@@ -18,7 +19,6 @@ from matheron.networks.linearization import KeptLinearization, Linearization
 from matheron.networks.loading import Loading
 from matheron.networks.tangent import TangentModel
 from matheron.operators import Operator
-from matheron.solvers.iteration import digest
 
 
 class NetworkBatch(Batch):

@@ -27,8 +27,8 @@ from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabil
 from matheron.networks.priors import DRAWS, NAMES, estimator_of, starting_prior
 from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
+from matheron.seeds import draw_seed
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import draw_seed
 
 OFFSETS = ("affine", "simple")
 EVIDENCES = ("tangent", "network")

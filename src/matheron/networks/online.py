@@ -25,7 +25,7 @@ from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
 from matheron.networks.priors import NAMES, estimator_of, starting_prior
 from matheron.networks.tangent import TangentModel
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 
 FARTHEST = 1e3
 """How far a precision may go from that of a prior whose draws are as large as the weights."""

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from matheron.operators import Operator
 from matheron.operators.memory import SAFE, free_memory, gibibytes
+from matheron.seeds import draw_seed
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import Monitor, draw_seed, require_targets
+from matheron.solvers.iteration import Monitor, require_targets
 from matheron.solvers.result import Result
 from matheron.solvers.system import System
 

@@ -15,8 +15,8 @@ from matheron.gp.fitting.start import start_from_data
 from matheron.gp.fitting.subset import Subset
 from matheron.gp.fitting.task import Task
 from matheron.kernels.feature_map import NoFeaturesError
+from matheron.seeds import draw_seed
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import draw_seed
 
 if TYPE_CHECKING:
     from matheron.gp.prior import GaussianProcess
