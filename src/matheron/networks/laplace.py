@@ -106,7 +106,7 @@ class LinearizedLaplace:
         descent: Descent | None = None,
         scale_draws: int = DRAWS,
         batch_size: int = 128,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
     ) -> LinearizedLaplace:
