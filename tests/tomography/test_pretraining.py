@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from matheron.tomography import DeepImagePrior, ParallelBeam, UNet, cgls, pretrain, random_ellipses
 
@@ -63,3 +64,23 @@ def test_a_network_of_another_precision_is_refused():
     A = ParallelBeam(8, torch.arange(4) * math.pi / 4, 11).operator()
     with pytest.raises((TypeError, ValueError), match="network"):
         pretrain(UNet(scales=2, channels=4, generator=seeded()).double(), A, steps=1)
+
+
+class Looking(nn.Module):
+    """A network that remembers what sizes it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.sizes = nn.Conv2d(1, 1, 1), set()
+
+    def forward(self, z):
+        self.sizes.add(tuple(z.shape[2:]))
+        return self.layer(z)
+
+
+def test_images_are_those_of_the_scan_and_draws_leave_the_global_generator_alone():
+    A = ParallelBeam((4, 9), torch.arange(4) * math.pi / 4, 11).operator()
+    network, before = Looking(), torch.random.get_rng_state()
+    pretrain(network, A, steps=1, batch=2)
+    assert network.sizes == {(4, 9)}
+    assert torch.equal(before, torch.random.get_rng_state())
