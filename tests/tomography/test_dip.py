@@ -19,7 +19,6 @@ from matheron.tomography import (
     cgls,
 )
 
-
 FAR = {"source_to_axis": 80.0, "source_to_detector": 100.0}
 
 
@@ -253,6 +252,8 @@ def test_what_the_scan_says_of_its_images_holds(unchecked):
         DeepImagePrior(solid, net())
     with pytest.raises(ValueError, match=r"does not take an input \(1, 1, 4, 4, 4\)"):
         DeepImagePrior(solid, nn.Conv2d(1, 1, 1)).fit(torch.ones(72))
+    with pytest.raises(ValueError, match=r"does not take an input \(1, 1, 8, 6\)"):
+        DeepImagePrior(A, UNet(scales=6, channels=4)).fit(y)
     for weights, words in (
         (torch.ones(3), "give one for each of the 55 rays"),
         (torch.zeros_like(y), "weights are all zero"),

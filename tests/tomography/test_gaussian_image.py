@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from matheron.operators import Dense
-from matheron.tomography import GaussianImage
+from matheron.tomography import GaussianImage, design_scan
 from matheron.tomography.gaussian_image import maximize
 from matheron.tomography.image_prior import places
 from tests.tomography.test_dip import problem, scan
+
+ANGLES = torch.arange(9) * math.pi / 9 + 0.03
 
 
 def prior(covariance, variance, lengthscale, shape=(8, 6)):
@@ -122,6 +124,15 @@ def test_weights_of_one_change_nothing_and_those_of_none_leave_rays_out():
     torch.testing.assert_close(found.mean, fewer.mean)
 
 
+def test_a_scan_without_noise_is_fitted_in_single_precision():
+    """To as little noise as rounding leaves, and good enough to design by."""
+    A, _, truth = problem()
+    post = GaussianImage(A).fit(A @ truth.flatten(), generator=torch.Generator().manual_seed(0))
+    assert 1e3 < post.noise_precision < 1e8
+    found = design_scan(post, ANGLES, 3, "eig", num_samples=50, generator=torch.Generator().manual_seed(0))
+    assert bool((found.scores > 0).all())
+
+
 def test_hyperparameters_are_searched_where_the_spectrum_is():
     spectrum, y = torch.linspace(0.5, 2.0, 20, dtype=torch.float64), torch.ones(20, dtype=torch.float64)
     with torch.device("meta"):
@@ -177,6 +188,10 @@ def test_what_is_refused_by_name(unchecked, monkeypatch):
         post.fit(y[:-1])
     with pytest.raises(ValueError, match="y has 1 NaN"):
         post.fit(torch.where(y == y[0], torch.nan, y))
+    with pytest.raises(ValueError, match="y is zero"):
+        post.fit(torch.zeros_like(y))
+    with pytest.raises(TypeError, match="first the real parts"):
+        post.fit(y.to(torch.complex128))
     monkeypatch.setattr("matheron.tomography.scan.free_memory", lambda device: 100.0)
     with pytest.raises(MemoryError, match="scan fewer angles"):
         post.fit(y)

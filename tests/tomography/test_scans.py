@@ -275,7 +275,8 @@ FAR = {"source_to_axis": 50.0, "source_to_detector": 90.0}
         (lambda: Fourier(4, []), "at least one"),
         (lambda: SCANS["fan"].flatten(torch.ones(24, 23)), r"\(24, 24\) and a sinogram .* \(8, 45\)"),
         (lambda: SCANS["fan"].flatten(torch.full((24, 24), math.nan)), "NaN"),
-        (lambda: SCANS["fan"].sinogram(torch.ones(7)), "needs"),
+        (lambda: SCANS["fan"].sinogram(torch.ones(7)), r"give a column \(360,\)"),
+        (lambda: SCANS["fan"].sinogram(torch.ones(8, 45)), "which scan.flatten makes of"),
         (lambda: from_counts(torch.tensor([3.0, -1.0]), 10.0), "negative entries, the least -1 at index"),
         (lambda: from_counts(torch.tensor([3.0, math.nan]), 10.0), "NaN"),
         (lambda: from_counts(torch.tensor([3.0]), 0.0), "blank must be positive"),
@@ -318,7 +319,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
 
 def test_a_panel_of_too_few_rows_is_pointed_out():
     """As wide as it takes, but low: the shadow of the ball within 40³ reaches 90 · 20 / √(50² − 20²) up."""
-    with pytest.warns(UserWarning, match=r"reaches 20 from the plane of the source but the object's shadow 39\.28"):
+    with pytest.warns(UserWarning, match=r"reaches 20 from the plane of the source but the object's shadow 39\.27"):
         ConeBeam(40, turn(4), (40, 80), **FAR)
     with warnings.catch_warnings(action="error"):
         ConeBeam((20, 40, 40), turn(4), (40, 80), **FAR)

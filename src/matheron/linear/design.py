@@ -74,9 +74,10 @@ def _factor(gram: Float64[Tensor, "*k n n"]) -> Float64[Tensor, "*k n n"]:
     factor, failed = torch.linalg.cholesky_ex(gram + torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device))
     variances = gram.diagonal(dim1=-2, dim2=-1)
     if bool((failed.bool() & variances.isfinite().all(-1)).any()):
+        most = float(variances.nan_to_num(0.0).max())
         raise ValueError(
-            f"what would be observed has variances of up to {float(variances.nan_to_num(0.0).max()):.2g} in units of the "
-            "noise's, which is lost beside them even in float64; give the noise a larger variance"
+            f"what would be observed has variances of up to {most:.2g} in units of the noise's, which is lost beside "
+            "them even in float64; give the noise a larger variance"
         )
     return factor
 

@@ -176,7 +176,7 @@ class DeepImagePrior:
         try:
             with torch.no_grad():
                 found = self.network(self.input)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             sizes = ", ".join(map(str, self.shape))
             raise ValueError(f"network does not take an input (1, 1, {sizes}): {error}") from error
         if tuple(found.shape) != (1, 1, *self.shape):

@@ -33,13 +33,18 @@ WIDEST = 1e10
 """Between the largest eigenvalue of the scan's covariance and the least noise, and the other way round."""
 
 
+ROUNDING = 4.0
+"""By how much the least noise that is learnt is above what rounding makes of the scan's covariance."""
+
+
 class GaussianImage(ImagePosterior):
     """``x ~ N(0, K)``, ``y = T x + ε``: ``N(K Tᵀ G⁻¹ y, K − K Tᵀ G⁻¹ T K)`` with ``G = T K Tᵀ + (b W)⁻¹`` (§ 7.4).
 
     ``covariance`` is ``"isotropic"``, ``K = v I``, or ``"matern12"``, ``K_ij = v exp(−‖i − j‖ / ψ)`` between pixels,
     lengths in pixels. What is not given of ``variance`` ``v``, ``lengthscale`` ``ψ`` and ``noise``, the variance
-    ``b⁻¹``, maximizes the exact evidence ``log N(y; 0, G)``; ``W`` is the identity unless rays have weights. The scan
-    knows the shape of its images; those of an operator without one are square unless ``shape`` says otherwise.
+    ``b⁻¹``, maximizes the exact evidence ``log N(y; 0, G)``, with no less noise than the dtype of ``A`` rounds off;
+    ``W`` is the identity unless rays have weights. The scan knows the shape of its images; those of an operator without
+    one are square unless ``shape`` says otherwise.
 
     >>> import math, torch
     >>> from matheron.tomography import ParallelBeam
@@ -95,6 +100,8 @@ class GaussianImage(ImagePosterior):
         require_count("final_samples", final_samples)
         self.y = require_sinogram(y, self.A)
         self.weights = None if weights is None else require_weights(weights, self.A)[:, 0]
+        if not bool(self.y.any()) and self.given["noise"] is None and self.given["variance"] is None:
+            raise ValueError("y is zero, from which neither variance nor noise can be learnt; give one of them")
         rows, pixels = self.A.shape
         needed = 8.0 * (4 * rows**2 + 3 * rows * pixels)
         require_memory(needed, "the exact evidence", self.A.device, "scan fewer angles, or a smaller image")
@@ -161,6 +168,8 @@ class GaussianImage(ImagePosterior):
         """The best variance and noise at one lengthscale, from one eigendecomposition."""
         K = self._prior(1.0, lengthscale).covariance
         G = (white.A @ (K @ white.A.T.dense())).double()
+        # With less noise than products in this dtype round off, G would not be positive definite.
+        least = ROUNDING * torch.finfo(self.A.dtype).eps * math.sqrt(len(G)) * float(G.diagonal().max())
         values, vectors = torch.linalg.eigh(0.5 * (G + G.mT))
         found = maximize(
             values.clamp(min=0.0),
@@ -168,6 +177,7 @@ class GaussianImage(ImagePosterior):
             lengthscale,
             self.given["variance"],
             self.given["noise"],
+            least=least,
         )
         found = replace(found, value=found.value + white.log_scale)
         self.history.append(vars(found))
@@ -192,11 +202,13 @@ def maximize(
     lengthscale: float = math.nan,
     variance: float | None = None,
     noise: float | None = None,
+    *,
+    least: float = 0.0,
 ) -> _Evidence:
     """``max log N(y; 0, v diag(λ) + b⁻¹ I)`` over what is not given of ``v`` and ``b⁻¹``.
 
     With ``r = b⁻¹ / v`` and neither given, ``v = mean(y² / (λ + r))`` is the best for every ``r``, which is searched on
-    a grid of logarithms that narrows around its best.
+    a grid of logarithms that narrows around its best, where ``r`` is not below ``least``.
     """
     top = math.log(max(float(spectrum.max()), torch.finfo(spectrum.dtype).tiny))
     low, high = top - math.log(WIDEST), top + math.log(WIDEST)
@@ -214,6 +226,8 @@ def maximize(
             scale = (y.square() / spread).mean(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
         total = scale * spread
         value = -0.5 * (y.square() / total + total.log() + math.log(2.0 * math.pi)).sum(1)
+        if low < high:
+            value = torch.where(ratio[:, 0] < least, -torch.inf, value)
         best = int(value.argmax())
         low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, FINE - 1)])
     found = float(scale[best, 0])

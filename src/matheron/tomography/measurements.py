@@ -38,9 +38,10 @@ def require_shape(
     if shape is None and input is not None and require_float("input", input).ndim >= axes:
         shape = tuple(input.shape[-axes:])
     if shape is None:
-        shape = round(pixels ** (1.0 / axes))
-        if shape**axes != pixels:
+        side = round(pixels ** (1.0 / axes))
+        if side**axes != pixels:
             raise ValueError(f"the operator's {pixels} columns are no image of equal sides; give shape=")
+        shape = side
     sizes = require_sizes("shape", shape, len(shape) if isinstance(shape, Sequence) else axes)
     if math.prod(sizes) != pixels:
         raise ValueError(f"shape {sizes} has {math.prod(sizes)} pixels but the operator {pixels} columns")
@@ -56,6 +57,11 @@ def require_shape(
 
 def require_measurements(y: Any, like: Operator) -> Float[Tensor, "n s"]:
     """``y`` as finite columns of the operator's rows; line integrals may be negative."""
+    if isinstance(y, Tensor) and y.is_complex():
+        raise TypeError(
+            "y is complex, and operators take real numbers; of lines of frequencies give first the real parts, then "
+            "the imaginary ones: torch.view_as_real(y).movedim(-1, -2).flatten() for (lines, width)"
+        )
     y = require_float("y", y)
     if y.ndim not in (1, 2) or len(y) != like.shape[0]:
         raise ValueError(
@@ -118,7 +124,7 @@ class Weighed(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """``√w T`` and ``√w y``: what ``y = T x + ε``, ``ε ~ N(0, (b W)⁻¹)``, is with one noise precision ``b`` for all rays.
+    """``√w T`` and ``√w y``: ``y = T x + ε``, ``ε ~ N(0, (b W)⁻¹)``, with one noise precision ``b`` for all rays.
 
     Rays of weight zero were not measured, and are left out.
 

@@ -100,7 +100,10 @@ def _unflatten(name: str, columns: Tensor, shape: tuple[int, ...]) -> Tensor:
     columns = require_float(name, columns)
     n = math.prod(shape)
     if columns.ndim not in (1, 2) or len(columns) != n:
-        raise ValueError(f"{name} has shape {tuple(columns.shape)} but {shape} needs ({n},) or ({n}, s)")
+        raise ValueError(
+            f"{name} has shape {tuple(columns.shape)}; give a column ({n},), or columns ({n}, s), which scan.flatten "
+            f"makes of {shape}, or (s, …) for a batch"
+        )
     return columns.reshape(shape) if columns.ndim == 1 else columns.mT.reshape(-1, *shape)
 
 

@@ -33,8 +33,8 @@ class ScanDesign:
     Scores are in units of the noise; ``"ese"`` leaves out the noise's own part, which is the same for all. A third
     criterion, ``"evr"``, is the variance that a view would take from all views that may yet be scanned.
 
-    ``weights`` are the precisions of new rays in units of the posterior's ``b``: a number, one for each detector, or one
-    for each candidate and detector. Without them a detector is as good as it was on average in the pilot scan.
+    ``weights`` are the precisions of new rays in units of the posterior's ``b``: a number, one for each detector, or
+    one for each candidate and detector. Without them a detector is as good as it was on average in the pilot scan.
 
     A prior that follows the scan, the g-prior, is brought up to date after every ``rescale_every`` angles. Measured
     values change nothing else, unless the model is fitted anew to all of them, after every ``refit_every`` angles.
@@ -128,9 +128,9 @@ class ScanDesign:
             if lost:
                 b = self.posterior.noise_precision
                 raise FloatingPointError(
-                    f"the scores of {len(lost)} candidates are not numbers, that of {self._names[lost[0]]:g} the first: "
-                    f"what would be measured is not finite in units of the noise, of precision {b:g}; fit the posterior "
-                    "with a larger noise, or in float64"
+                    f"the scores of {len(lost)} candidates are not numbers, that of {self._names[lost[0]]:g} the "
+                    f"first: what would be measured is not finite in units of the noise, of precision {b:g}; fit the "
+                    "posterior with a larger noise, or in float64"
                 )
             self.candidate_scores.append(found)
             self._pending = int(found.nan_to_num(-torch.inf).argmax())

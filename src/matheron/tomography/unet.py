@@ -24,7 +24,8 @@ class UNet(nn.Module):
     twice; ``Out`` is a 1 × 1 convolution. Group norm stands before every 3 × 3 convolution (``groups=None``: none) and
     a leaky ReLU after it. The blocks are the submodules by these names, so that each can have a prior of its own.
     ``scales`` counts image sizes, the first one included; ``dims=3`` makes all of it spatial. Weights are drawn from
-    ``generator``, without one from a fresh seed; biases are zero. Thesis, section 7.2.3 and appendix on tomographic reconstruction.
+    ``generator``, without one from a fresh seed; biases are zero. Thesis, section 7.2.3 and appendix on tomographic
+    reconstruction.
 
     >>> import torch
     >>> net = UNet(scales=3, channels=32, skip_channels=4, generator=torch.Generator().manual_seed(0))
