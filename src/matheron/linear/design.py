@@ -87,7 +87,7 @@ def spread_over_all(F: Float[Tensor, "s k c"]) -> Float64[Tensor, "s k c"]:
     flat = F.double().flatten(1)
     s, entries = flat.shape
     found = flat @ (flat.mT @ flat) if entries < s else (flat @ flat.mT) @ flat
-    return (found / s).reshape(F.shape)
+    return found.div_(s).reshape(F.shape)
 
 
 def scores(F: Float[Tensor, "s k c"], criterion: str, *, unit: float = 1.0) -> Float[Tensor, " k"]:
@@ -98,7 +98,7 @@ def scores(F: Float[Tensor, "s k c"], criterion: str, *, unit: float = 1.0) -> F
     some = max(1, ENTRIES // (F.shape[0] * F.shape[2]))
     parts = (part / unit for part in F.split(some, dim=1))
     if require_criterion(criterion) == "evr":
-        spread = (spread_over_all(F) / unit**3).split(some, dim=1)
+        spread = spread_over_all(F).div_(unit**3).split(some, dim=1)
         return torch.cat([variance_reduction(part, own) for part, own in zip(parts, spread, strict=True)])
     score = squared_error if criterion == "ese" else information_gain
     return torch.cat([score(part) for part in parts])
