@@ -265,6 +265,8 @@ def test_what_is_refused_by_name(dip, unchecked):
         _ = post.std
     with pytest.raises(ValueError, match="y has shape"):
         post.fit(y[:-2])
+    with pytest.raises(ValueError, match="A scans 4 pixels, but the network's image has 48"):
+        post.fit(y, A=Dense(torch.ones(len(y), 4, dtype=y.dtype)))
     with pytest.raises(ValueError, match="method must be one of"):
         post.fit(y, method="best")
     scored, image = gaussian(10)

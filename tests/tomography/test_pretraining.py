@@ -23,6 +23,10 @@ def test_ellipses_fill_their_range_and_follow_their_seed(shape):
     assert not torch.equal(images, random_ellipses(5, shape, generator=seeded(1)))
 
 
+def test_one_size_is_that_of_a_square():
+    assert random_ellipses(2, 9, generator=seeded()).shape == (2, 9, 9)
+
+
 def test_ellipses_have_few_shades():
     """A dozen ellipses at most divide an image into regions of one shade each, far fewer than its pixels."""
     images = random_ellipses(3, (64, 64), generator=seeded())

@@ -319,3 +319,6 @@ def test_measurements_are_checked(gaussian, unchecked):
     assert design.indices.tolist() == [], "what was refused was not taken"
     design.tell(torch.zeros(11))
     assert len(design.indices) == 1
+    design.ask()
+    design.tell(torch.zeros(1, 11))  # as the sinogram of one angle comes
+    assert len(design.indices) == 2

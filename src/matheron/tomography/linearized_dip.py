@@ -142,6 +142,8 @@ class LinearizedDIP(ImagePosterior):
             "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
         }  # fmt: skip
         A = self.dip.A if A is None else A
+        if A.shape[1] != self.dip.image.numel():
+            raise ValueError(f"A scans {A.shape[1]} pixels, but the network's image has {self.dip.image.numel()}")
         self.A, self.y = A, require_sinogram(y, A)
         self.weights = None if weights is None else require_weights(weights, A)[:, 0]
         white = Whitened.of(A, self.y, self.weights)

@@ -15,6 +15,7 @@ from matheron.tomography.cgls import cgls
 from matheron.tomography.dip import CLIP
 from matheron.tomography.measurements import require_shape
 from matheron.tomography.randomness import source_of
+from matheron.tomography.scan import require_sizes
 
 MOST_ELLIPSES = 12
 """In one image."""
@@ -22,7 +23,7 @@ MOST_ELLIPSES = 12
 
 def random_ellipses(
     num: int,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     *,
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float32,
@@ -35,7 +36,7 @@ def random_ellipses(
     (torch.Size([4, 24, 32]), True, True)
     """
     require_count("num", num)
-    sizes = tuple(require_count("shape", size) for size in shape)
+    sizes = require_sizes("shape", shape, len(shape) if isinstance(shape, Sequence) else 2)
     dims, source = len(sizes), source_of(generator)
 
     def uniform(*size: int) -> Tensor:

@@ -252,7 +252,7 @@ class ScanDesign:
     def _require_view(self, measurement: Any) -> Float[Tensor, " width"]:
         measurement = require_float("measurement", measurement)
         shape, width = self._views.shape, self._views.width
-        if tuple(measurement.shape) not in (shape, (width,)):
+        if tuple(measurement.shape) not in (shape, (1, *shape), (width,)):
             raise ValueError(f"measurement has shape {tuple(measurement.shape)}; one view is {shape}, or ({width},)")
         return require_finite("measurement", measurement).reshape(-1).to(self._measured[0])
 
