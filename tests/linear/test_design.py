@@ -110,3 +110,18 @@ def test_bad_arguments() -> None:
         greedy_design(F / 0, 1)
     with pytest.raises(ValueError, match="shape"):
         greedy_design(F[:, :0], 1)
+
+
+@pytest.mark.parametrize("c", [1, 183])
+def test_little_noise_is_not_lost_in_single_precision(c: int) -> None:
+    """A variance of 10⁸ shared by all entries, and one of 10⁻⁴ of each."""
+    g = torch.Generator().manual_seed(0)
+    F = 1e4 * torch.randn(1000, 2, 1, generator=g) + 0.01 * torch.randn(1000, 2, c, generator=g)
+    for criterion in ("eig", "evr"):
+        torch.testing.assert_close(scores(F, criterion), scores(F.double(), criterion).float(), rtol=1e-4, atol=0.0)
+        assert greedy_design(F, 2, criterion, generator=g).scores.isfinite().all()
+
+
+def test_noise_that_is_lost_even_in_double_precision_is_named() -> None:
+    with pytest.raises(ValueError, match="give the noise a larger variance"):
+        information_gain(1e12 * torch.randn(50, 1, 1, generator=torch.Generator().manual_seed(0)) * torch.ones(20))

@@ -81,6 +81,28 @@ def test_a_solve_starts_from_the_last_and_keeps_its_preconditioner(generator):
     assert slopes.epochs - spent < 0.5 * spent
 
 
+def test_a_state_that_is_restored_gives_the_same_gradient(generator):
+    """Guess, preconditioner, its age and the generator."""
+    Phi, y = problem(30)
+    data = StoredData(Dense(Phi), GaussianCurvature(1.0, 30, dtype=DOUBLE), y)
+    solver = CG(tolerance=1e-2, preconditioner=RandomizedSVD(rank=8))
+
+    def fresh():
+        return SampledSlopes(Filters(PARTS), data, solver, 3, of_data(4), renewal=2)
+
+    slopes, again = fresh(), fresh()
+    for scale in (1.0, 2.0, 3.0):
+        slopes(prior(scale * A, PSI), B)
+    again.restore({name: value.clone() for name, value in slopes.state().items()})
+    for scale in (4.0, 5.0):
+        expected, found = (s(prior(scale * A, PSI), B) for s in (slopes, again))
+        assert torch.equal(found.coefficients, expected.coefficients)
+        assert found.noise == expected.noise
+    assert again.epochs == slopes.epochs
+    exact = FactorizedSlopes(Filters(PARTS), Phi, y)
+    exact.restore(exact.state())
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_refused(monkeypatch, generator):
     Phi, y = problem()

@@ -32,6 +32,7 @@ from matheron.operators import (
     Sum,
 )
 from matheron.tomography import ConeBeam, Differences, FanBeam, Fourier, ParallelBeam
+from matheron.tomography.measurements import Weighed
 from tests.tomography import twins
 
 
@@ -275,6 +276,11 @@ def differences_of_voxels(draw: Draw) -> Case:
     return Case(Differences(shape, dtype=draw.dtype), twins.edges(shape).to(draw.dtype))
 
 
+def weighed(draw: Draw) -> Case:
+    matrix, weights = draw.normal(draw.n, draw.m), draw.normal(draw.n).square()
+    return Case(Weighed(Dense(matrix), weights), weights.sqrt()[:, None] * matrix)
+
+
 FACTORIES: dict[str, Callable[[Draw], Case]] = {
     factory.__name__: factory
     for factory in (
@@ -284,6 +290,6 @@ FACTORIES: dict[str, Callable[[Draw], Case]] = {
         *(gaussian_curvature, bernoulli_curvature, categorical_curvature, categorical_root, block_curvature),
         row_kernel,
         jacobian,
-        *(parallel_beam, fan_beam, cone_beam, fourier, differences_of_pixels, differences_of_voxels),
+        *(parallel_beam, fan_beam, cone_beam, fourier, differences_of_pixels, differences_of_voxels, weighed),
     )
 }

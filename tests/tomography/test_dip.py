@@ -8,7 +8,18 @@ from torch import nn
 
 from matheron.operators import Dense
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
+from matheron.tomography import (
+    ConeBeam,
+    DeepImagePrior,
+    Fourier,
+    GaussianImage,
+    MonteCarloDropout,
+    ParallelBeam,
+    UNet,
+    cgls,
+)
+
+FAR = {"source_to_axis": 80.0, "source_to_detector": 100.0}
 
 
 def scan(size=(8, 6), angles=5):
@@ -97,6 +108,61 @@ def test_an_image_can_be_the_input():
     assert torch.equal(dip.input, z[None, None])
 
 
+@pytest.mark.parametrize(
+    ("A", "shape"),
+    [
+        (ParallelBeam((4, 9), [0.0, 1.0], 11).operator(), (4, 9)),
+        (Fourier((3, 12), [0, 1]), (3, 12)),
+        (ConeBeam(4, [0.0, 1.0], 6, **FAR).operator(), (4, 4, 4)),
+    ],
+    ids=["parallel", "fourier", "cone"],
+)
+@pytest.mark.parametrize("model", [DeepImagePrior, MonteCarloDropout, GaussianImage])
+def test_the_scan_knows_the_shape_of_its_images(model, A, shape):
+    """Their pixels are as many as those of a square, which they are not."""
+    found = model(A)
+    assert (found._dip if model is MonteCarloDropout else found).shape == shape
+
+
+def test_the_usual_network_is_one_for_volumes_where_these_are():
+    A = ConeBeam((2, 4, 3), torch.arange(3) * 2.0, (4, 7), **FAR).operator()
+    dip = DeepImagePrior(A).fit(A @ torch.ones(24), steps=1, generator=torch.Generator().manual_seed(0))
+    assert dip.image.shape == (2, 4, 3)
+
+
+def test_an_input_may_be_flat():
+    A, y, _ = problem()
+    rough = cgls(A, y, iterations=3).image
+    for network in (net(), nn.Conv2d(1, 1, 3, padding=1)):
+        dip = DeepImagePrior(A, network, input=rough).fit(y, steps=2)
+        assert torch.equal(dip.input, rough.reshape(1, 1, 8, 6))
+
+
+def test_rays_are_weighed_in_the_fit():
+    A, y, _ = problem(dtype=torch.float64)
+    weights = torch.rand(len(y), dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 0.1
+    dip = DeepImagePrior(A, net(A.dtype), tv=0.01)
+    dip.fit(y, weights=weights, steps=30, generator=torch.Generator().manual_seed(1))
+    x = dip.image
+    fit = 0.5 * (weights * (A.dense() @ x.flatten() - y).square()).sum() / (weights * y.square()).sum()
+    variation = (x[1:] - x[:-1]).abs().sum() + (x[:, 1:] - x[:, :-1]).abs().sum()
+    best = min(record["loss"] for record in dip.history)
+    assert float(fit + 0.01 * variation / (48 * dip.unit)) == pytest.approx(best, rel=1e-10)
+    plain = fitted(A, y, tv=0.01)
+    again = DeepImagePrior(A, net(A.dtype), tv=0.01)
+    again.fit(y, weights=torch.ones_like(y), steps=30, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(again.image, plain.image)
+    assert not torch.allclose(x, plain.image, rtol=1e-3)
+
+
+def test_without_a_generator_the_global_one_is_left_alone():
+    A, y, _ = problem()
+    before = torch.random.get_rng_state()
+    first, second = (DeepImagePrior(A, net()).fit(y, steps=1) for _ in range(2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert not torch.equal(first.input, second.input)
+
+
 def test_an_interrupted_fit_goes_on_to_the_same_image(tmp_path):
     A, y, _ = problem()
     whole = fitted(A, y, steps=20)
@@ -160,7 +226,7 @@ def test_what_does_not_fit_is_refused_by_name(unchecked):
     with pytest.raises(ValueError, match="y has 1 NaN"):
         fitted(A, bad)
     with pytest.raises(ValueError, match="give shape="):
-        DeepImagePrior(A, net())
+        DeepImagePrior(Dense(A.dense()), net())
     with pytest.raises(ValueError, match="49 pixels"):
         DeepImagePrior(A, net(), shape=(7, 7))
     with pytest.raises(ValueError, match="network maps"):
@@ -173,3 +239,25 @@ def test_what_does_not_fit_is_refused_by_name(unchecked):
         fitted(A, torch.zeros_like(y))
     with pytest.raises(RuntimeError, match="call fit"):
         _ = DeepImagePrior(A, net(), shape=(8, 6)).image
+
+
+def test_what_the_scan_says_of_its_images_holds(unchecked):
+    A, y, _ = problem()
+    solid = ConeBeam(4, [0.0, 1.0], 6, **FAR).operator()
+    with pytest.raises(ValueError, match=r"shape is \(6, 8\) but images of the scan are \(8, 6\)"):
+        DeepImagePrior(A, net(), shape=(6, 8))
+    with pytest.raises(ValueError, match=r"input has shape \(6, 8\)"):
+        DeepImagePrior(A, net(), input=torch.rand(6, 8))
+    with pytest.raises(ValueError, match="images of 2 axes"):
+        DeepImagePrior(solid, net())
+    with pytest.raises(ValueError, match=r"does not take an input \(1, 1, 4, 4, 4\)"):
+        DeepImagePrior(solid, nn.Conv2d(1, 1, 1)).fit(torch.ones(72))
+    with pytest.raises(ValueError, match=r"does not take an input \(1, 1, 8, 6\)"):
+        DeepImagePrior(A, UNet(scales=6, channels=4)).fit(y)
+    for weights, words in (
+        (torch.ones(3), "give one for each of the 55 rays"),
+        (torch.zeros_like(y), "weights are all zero"),
+        (-torch.ones_like(y), "weights must be zero or positive"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            DeepImagePrior(A, net()).fit(y, weights=weights)

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from matheron.operators import Dense
-from matheron.tomography import GaussianImage
+from matheron.tomography import GaussianImage, design_scan
 from matheron.tomography.gaussian_image import maximize
 from matheron.tomography.image_prior import places
 from tests.tomography.test_dip import problem, scan
+
+ANGLES = torch.arange(9) * math.pi / 9 + 0.03
 
 
 def prior(covariance, variance, lengthscale, shape=(8, 6)):
@@ -81,6 +83,62 @@ def test_a_spectrum_without_noise_is_fitted_by_the_least_noise():
     assert noise.value == pytest.approx(-0.5 * float((unit.square() + math.log(2 * math.pi)).sum()), abs=2.0)
 
 
+@pytest.mark.parametrize("covariance", ["isotropic", "matern12"])
+def test_weighed_rays_are_those_of_dense_algebra(covariance):
+    """Noise of precision ``b w``: mean, samples, and an evidence that no other scale or noise exceeds."""
+    A, y, _ = problem(dtype=torch.float64)
+    g = torch.Generator().manual_seed(0)
+    weights = torch.rand(len(y), dtype=torch.float64, generator=g) * 30.0 + 0.1
+    post = GaussianImage(A, covariance).fit(y, weights=weights, final_samples=4000, generator=g)
+    T, N = A.dense(), torch.diag(1.0 / weights)
+    K = prior(covariance, post.variance, post.lengthscale)
+    G = T @ K @ T.T + N / post.noise_precision
+    torch.testing.assert_close(post.mean.flatten(), K @ T.T @ torch.linalg.solve(G, y))
+    expected = K - K @ T.T @ torch.linalg.solve(G, T @ K)
+    error = ((expected.diagonal()[:, None] * expected.diagonal() + expected.square()) / 4000).sqrt()
+    found = post.deviations.T @ post.deviations / 4000
+    assert float(((found - expected) / error).abs().max()) < 6.0
+
+    def weighed_evidence(v, b):
+        normal = torch.distributions.MultivariateNormal(torch.zeros_like(y), v * T @ K @ T.T + N / b)
+        return float(normal.log_prob(y))
+
+    b = post.noise_precision
+    assert post.log_evidence == pytest.approx(weighed_evidence(1.0, b), rel=1e-9)
+    assert all(
+        weighed_evidence(v, c * b) <= post.log_evidence + 1e-9 for v in (0.95, 1.0, 1.05) for c in (0.95, 1.0, 1.05)
+    )
+
+
+def test_weights_of_one_change_nothing_and_those_of_none_leave_rays_out():
+    A, y, post = fitted("matern12")
+    g = torch.Generator().manual_seed
+    same = GaussianImage(A).fit(y, weights=torch.ones_like(y), final_samples=8, generator=g(0))
+    assert torch.equal(same.mean, post.mean)
+    assert torch.equal(same.deviations, post.deviations)
+    assert same.log_evidence == post.log_evidence
+    seen = torch.arange(len(y)) % 5 > 0
+    found = GaussianImage(A).fit(y, weights=seen.double(), generator=g(0))
+    fewer = GaussianImage(Dense(A.dense()[seen]), shape=(8, 6)).fit(y[seen], generator=g(0))
+    assert found.log_evidence == pytest.approx(fewer.log_evidence)
+    torch.testing.assert_close(found.mean, fewer.mean)
+
+
+def test_a_scan_without_noise_is_fitted_in_single_precision():
+    """To as little noise as rounding leaves, and good enough to design by."""
+    A, _, truth = problem()
+    post = GaussianImage(A).fit(A @ truth.flatten(), generator=torch.Generator().manual_seed(0))
+    assert 1e3 < post.noise_precision < 1e8
+    found = design_scan(post, ANGLES, 3, "eig", num_samples=50, generator=torch.Generator().manual_seed(0))
+    assert bool((found.scores > 0).all())
+
+
+def test_hyperparameters_are_searched_where_the_spectrum_is():
+    spectrum, y = torch.linspace(0.5, 2.0, 20, dtype=torch.float64), torch.ones(20, dtype=torch.float64)
+    with torch.device("meta"):
+        assert math.isfinite(maximize(spectrum, y).value)
+
+
 def test_large_images_draw_from_features(monkeypatch):
     """Covariances to about a percent and a half: eight thousand features, four thousand draws."""
     monkeypatch.setattr("matheron.tomography.image_prior.MOST_POINTS", 10)
@@ -121,7 +179,7 @@ def test_what_is_refused_by_name(unchecked, monkeypatch):
     with pytest.raises(ValueError, match="noise must be positive"):
         GaussianImage(A, noise=-1.0, shape=(8, 6))
     with pytest.raises(ValueError, match="give shape="):
-        GaussianImage(A)
+        GaussianImage(Dense(A.dense()))
     post = GaussianImage(A, shape=(8, 6))
     for ask in (lambda: post.mean, lambda: post.std, post.image_prior):
         with pytest.raises(RuntimeError, match="call fit"):
@@ -130,6 +188,10 @@ def test_what_is_refused_by_name(unchecked, monkeypatch):
         post.fit(y[:-1])
     with pytest.raises(ValueError, match="y has 1 NaN"):
         post.fit(torch.where(y == y[0], torch.nan, y))
+    with pytest.raises(ValueError, match="y is zero"):
+        post.fit(torch.zeros_like(y))
+    with pytest.raises(TypeError, match="first the real parts"):
+        post.fit(y.to(torch.complex128))
     monkeypatch.setattr("matheron.tomography.scan.free_memory", lambda device: 100.0)
     with pytest.raises(MemoryError, match="scan fewer angles"):
         post.fit(y)

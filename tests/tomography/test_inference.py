@@ -53,3 +53,15 @@ def test_what_fits_is_kept(monkeypatch):
     torch.testing.assert_close(kept(features).matrix, torch.eye(3))
     monkeypatch.setattr(inference, "KEEP", 0.0)
     assert kept(features) is features
+
+
+def test_memory_is_that_of_storing(monkeypatch):
+    """Twice the matrix, as it is turned: 64 bytes twice and 384 of what is factorized; 36 twice."""
+    features, four = Dense(torch.eye(3)), Dense(torch.ones(4, 4))
+    monkeypatch.setattr(inference, "free_memory", lambda device: 2 * 448 + 2)
+    with pytest.raises(MemoryError, match="use method='cg'"):
+        ImageModel.of(four, torch.ones(4), 1.0, "exact")
+    monkeypatch.setattr(inference, "free_memory", lambda device: 500.0)
+    assert kept(features) is features
+    monkeypatch.setattr(inference, "free_memory", lambda device: 1000.0)
+    assert kept(features) is not features

@@ -35,12 +35,13 @@ def jacobian(dip):
     return torch.cat([part.flatten(1) for part in parts], 1), torch.cat([v.detach().flatten() for v in values])
 
 
-def dense(dip, y, post):
-    """``K_{x|y} = K − K Tᵀ (T K Tᵀ + b⁻¹ I)⁻¹ T K`` and ``w⋆``, at the precisions that were learnt."""
+def dense(dip, y, post, weights=None):
+    """``K_{x|y} = K − K Tᵀ (T K Tᵀ + (b W)⁻¹)⁻¹ T K`` and ``w⋆``, at the precisions that were learnt."""
     phi, v = jacobian(dip)
     inverse = post.prior.covariance(torch.eye(len(v), dtype=v.dtype))
     T, K = dip.A.dense(), phi @ inverse @ phi.T
-    G = T @ K @ T.T + torch.eye(len(y), dtype=y.dtype) / post.noise_precision
+    weights = torch.ones_like(y) if weights is None else weights
+    G = T @ K @ T.T + torch.diag(1.0 / (post.noise_precision * weights))
     mode = inverse @ phi.T @ T.T @ torch.linalg.solve(G, y + T @ (phi @ v - dip.image.flatten()))
     return K - K @ T.T @ torch.linalg.solve(G, T @ K), mode, T @ phi
 
@@ -59,6 +60,71 @@ def test_samples_have_the_covariance_of_dense_algebra(dip, prior):
     assert torch.allclose(post.mode, mode, atol=1e-3 * float(mode.abs().max()))
     assert torch.equal(post.mean, dip.image)
     assert len(post.prior.values) == (5 if prior in ("blockwise", "tv") else 1)
+
+
+def weighed(y):
+    return 0.2 + 3.0 * torch.rand(len(y), dtype=y.dtype, generator=torch.Generator().manual_seed(7))
+
+
+@pytest.mark.parametrize("prior", ["g", "isotropic", "tv"])
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_weighed_rays_are_those_of_dense_algebra(dip, prior):
+    """Noise of precision ``b w``: covariance and mode, and for the g-prior a curvature of the weighed scan."""
+    dip, y = dip
+    w, g = weighed(y), torch.Generator().manual_seed(0)
+    post = LinearizedDIP(dip, prior)
+    post.fit(y, weights=w, em_steps=4, final_samples=4000, method="exact", scale_draws=20_000, generator=g)
+    K, mode, Phi = dense(dip, y, post, w)
+    found = post.deviations.T @ post.deviations / len(post.deviations)
+    error = ((K.diagonal()[:, None] * K.diagonal() + K.square()) / 4000).sqrt()
+    assert float((found - K).abs().div(error).max()) < 6.0
+    assert torch.allclose(post.mode, mode, atol=1e-3 * float(mode.abs().max()))
+    if prior == "g":
+        M = (w[:, None] * Phi.square()).sum(0)
+        level = post.prior.precision(torch.ones(len(M), 1, dtype=M.dtype))[:, 0]
+        seen = 0.01 * M.mean() < M  # below, entries are floored
+        torch.testing.assert_close(level[seen] / level[seen].sum(), M[seen] / M[seen].sum(), rtol=0.1, atol=0.0)
+
+
+def test_the_noise_of_weighed_rays_is_at_its_fixed_point(dip):
+    """``b = (m − γ) / Σ w (y − T h(w⋆))²``."""
+    dip, y = dip
+    w, g = weighed(y), torch.Generator().manual_seed(0)
+    post = LinearizedDIP(dip, "isotropic")
+    post.fit(y, weights=w, em_steps=60, num_samples=400, final_samples=2, method="exact", generator=g)
+    assert post.report.em_converged
+    _, mode, Phi = dense(dip, y, post, w)
+    a, b = float(post.prior.values), post.noise_precision
+    M = b * Phi.T @ (w[:, None] * Phi)
+    gamma = float(torch.linalg.solve(M + a * torch.eye(len(M), dtype=M.dtype), M).trace())
+    residual = y - dip.A @ dip.image.flatten() - Phi @ (mode - dip.tangent().weights)
+    assert b == pytest.approx((len(y) - gamma) / float((w * residual.square()).sum()), rel=0.15)
+    assert a == pytest.approx(gamma / float(mode.square().sum()), rel=0.15)
+
+
+@pytest.mark.parametrize("method", ["exact", "cg"])
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_weights_of_one_change_nothing(dip, method):
+    dip, y = dip
+    options = {"em_steps": 2, "num_samples": 4, "final_samples": 4, "method": method}
+    plain, same = (
+        LinearizedDIP(dip).fit(y, weights=w, generator=torch.Generator().manual_seed(0), **options)
+        for w in (None, torch.ones_like(y))
+    )
+    assert torch.equal(same.deviations, plain.deviations)
+    assert same.noise_precision == plain.noise_precision
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_one_factor_of_all_weights_is_taken_up_by_the_noise(dip):
+    dip, y = dip
+    options = {"em_steps": 2, "num_samples": 4, "final_samples": 4, "method": "exact"}
+    first, second = (
+        LinearizedDIP(dip).fit(y, weights=c * weighed(y), generator=torch.Generator().manual_seed(0), **options)
+        for c in (1.0, 1e4)
+    )
+    torch.testing.assert_close(second.std, first.std, rtol=1e-6, atol=0.0)
+    assert second.noise_precision == pytest.approx(1e-4 * first.noise_precision)
 
 
 def test_conjugate_gradients_find_the_same_posterior(dip):
@@ -173,6 +239,7 @@ def test_coverage_counts_pixels():
     for level in (0.5, 0.9):
         shares = [post.coverage(image, level) for image in post.sample(300)]
         assert sum(shares) / 300 == pytest.approx(level, abs=0.03)
+    assert post.coverage(1e9 * post.mean, 1.0) == 1.0
 
 
 def test_what_is_refused_by_name(dip, unchecked):
@@ -198,6 +265,8 @@ def test_what_is_refused_by_name(dip, unchecked):
         _ = post.std
     with pytest.raises(ValueError, match="y has shape"):
         post.fit(y[:-2])
+    with pytest.raises(ValueError, match="A scans 4 pixels, but the network's image has 48"):
+        post.fit(y, A=Dense(torch.ones(len(y), 4, dtype=y.dtype)))
     with pytest.raises(ValueError, match="method must be one of"):
         post.fit(y, method="best")
     scored, image = gaussian(10)

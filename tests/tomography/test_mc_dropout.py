@@ -44,6 +44,15 @@ def test_moments_are_those_of_the_images_drawn():
     assert post.noise_precision == pytest.approx(1.0 / float(residual), rel=1e-4)
 
 
+def test_rays_are_weighed():
+    A, y, _ = problem()
+    weights = torch.linspace(0.1, 2.0, len(y))
+    post = MonteCarloDropout(A, net())
+    post.fit(y, weights=weights, steps=30, final_samples=4, generator=torch.Generator().manual_seed(0))
+    residual = (weights * (y - A @ post.mean.flatten()).square()).mean()
+    assert post.noise_precision == pytest.approx(1.0 / float(residual), rel=1e-4)
+
+
 def test_a_seed_repeats_everything():
     before = torch.random.get_rng_state()
     first, second = fitted()[0], fitted()[0]

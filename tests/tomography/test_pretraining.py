@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from matheron.tomography import DeepImagePrior, ParallelBeam, UNet, cgls, pretrain, random_ellipses
 
@@ -20,6 +21,10 @@ def test_ellipses_fill_their_range_and_follow_their_seed(shape):
     torch.testing.assert_close(images.flatten(1).amax(1), torch.ones(5))
     torch.testing.assert_close(images, random_ellipses(5, shape, generator=seeded()), rtol=0.0, atol=0.0)
     assert not torch.equal(images, random_ellipses(5, shape, generator=seeded(1)))
+
+
+def test_one_size_is_that_of_a_square():
+    assert random_ellipses(2, 9, generator=seeded()).shape == (2, 9, 9)
 
 
 def test_ellipses_have_few_shades():
@@ -63,3 +68,23 @@ def test_a_network_of_another_precision_is_refused():
     A = ParallelBeam(8, torch.arange(4) * math.pi / 4, 11).operator()
     with pytest.raises((TypeError, ValueError), match="network"):
         pretrain(UNet(scales=2, channels=4, generator=seeded()).double(), A, steps=1)
+
+
+class Looking(nn.Module):
+    """A network that remembers what sizes it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.sizes = nn.Conv2d(1, 1, 1), set()
+
+    def forward(self, z):
+        self.sizes.add(tuple(z.shape[2:]))
+        return self.layer(z)
+
+
+def test_images_are_those_of_the_scan_and_draws_leave_the_global_generator_alone():
+    A = ParallelBeam((4, 9), torch.arange(4) * math.pi / 4, 11).operator()
+    network, before = Looking(), torch.random.get_rng_state()
+    pretrain(network, A, steps=1, batch=2)
+    assert network.sizes == {(4, 9)}
+    assert torch.equal(before, torch.random.get_rng_state())

@@ -8,7 +8,7 @@ import torch
 
 from matheron.operators import Dense
 from matheron.solvers import ConvergenceWarning
-from matheron.tomography import FanBeam, ParallelBeam, cgls, filtered_back_projection, total_variation
+from matheron.tomography import ConeBeam, FanBeam, ParallelBeam, cgls, filtered_back_projection, total_variation
 from tests.tomography import twins
 from tests.tomography.test_scans import grid, turn
 
@@ -71,6 +71,13 @@ def test_back_projection_of_columns_and_of_short_fans(generator):
     short = FanBeam(12, turn(9, math.pi), 30, source_to_axis=60.0, source_to_detector=100.0)
     with pytest.raises(ValueError, match="all around"):
         filtered_back_projection(short, torch.zeros(short.shape[0]))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_back_projection_says_what_to_take_for_a_cone():
+    solid = ConeBeam(4, turn(3), 7, source_to_axis=50.0, source_to_detector=90.0)
+    with pytest.raises(TypeError, match=r"ParallelBeam or a FanBeam, got ConeBeam; .* cgls"):
+        filtered_back_projection(solid, torch.zeros(solid.shape[0]))
 
 
 @pytest.fixture
@@ -183,3 +190,12 @@ def test_bad_input_of_one_kind(small):
         total_variation(A, y[:, None], shape=(4, 5), strength=1.0)
     with pytest.raises(TypeError, match="convert one"):
         cgls(A, y.float())
+
+
+def test_total_variation_takes_the_shape_of_the_scan():
+    scan = ParallelBeam((4, 9), turn(5, math.pi), 11)
+    A = scan.operator(dtype=torch.float64)
+    y = A @ torch.arange(36, dtype=torch.float64)
+    known = total_variation(A, y, strength=0.3)
+    given = total_variation(Dense(A.dense()), y, shape=(4, 9), strength=0.3)
+    assert known.objective == pytest.approx(given.objective, rel=1e-3)

@@ -12,6 +12,7 @@ from matheron.tomography import (
     GaussianImage,
     ImagePosterior,
     LinearizedDIP,
+    LineIntegrals,
     ScanDesign,
     UNet,
     design_scan,
@@ -100,6 +101,86 @@ def test_choices_are_the_best_and_scores_those_of_dense_covariances(model, crite
     assert bool((reached >= 0.97 * best).all())
     assert len(set(chosen)) == 4
     torch.testing.assert_close(found.angles, ANGLES.double()[chosen])
+
+
+def pilot_weights(y):
+    return 0.2 + 4.0 * torch.rand(len(y), dtype=y.dtype, generator=torch.Generator().manual_seed(8))
+
+
+@pytest.fixture(scope="module")
+def weighed():
+    A, y, _ = problem(dtype=torch.float64)
+    g = torch.Generator().manual_seed(0)
+    post = GaussianImage(A, "matern12", noise=0.05)
+    return post.fit(y, weights=pilot_weights(y), final_samples=4, generator=g)
+
+
+@pytest.mark.parametrize("criterion", ["ese", "eig", "evr"])
+def test_rays_of_unequal_precision_are_designed_by_it(weighed, criterion):
+    """``√w T`` in place of ``T``: what was measured, what would be, and what was told to be other than expected."""
+    width = 11
+    expected = weighed.weights.reshape(-1, width).mean(0)
+    told = torch.linspace(0.5, 6.0, width, dtype=torch.float64)
+    design = ScanDesign(
+        weighed, ANGLES, criterion=criterion, num_samples=20_000, generator=torch.Generator().manual_seed(1)
+    )
+    K, pilot = weighed.image_prior().covariance.dense(), weighed.weights.sqrt()[:, None] * weighed.A.dense()
+    T = [expected.sqrt()[:, None] * view for view in views(ANGLES)]
+    for weights in (None, told, told, None):
+        design.ask()
+        reached, best = dense_along(K, pilot, T, 0.05, [*design.indices.tolist(), design._pending], criterion)
+        assert float(design.candidate_scores[-1].nan_to_num(-torch.inf).max()) == pytest.approx(
+            float(reached[-1]), rel=0.03
+        )
+        assert float(reached[-1]) >= 0.97 * float(best[-1])
+        if weights is not None:
+            T[design._pending] = weights.sqrt()[:, None] * views(ANGLES[[design._pending]])[0]
+        design.tell(weights=weights)
+
+
+def test_weights_of_new_rays_may_be_given(gaussian):
+    """A number, one for each detector or for each candidate: candidates of little dose say little."""
+    seed = torch.Generator().manual_seed
+    plain = design_scan(gaussian, ANGLES, 3, num_samples=100, generator=seed(5))
+    for weights in (1.0, torch.ones(11), torch.ones(9, 11)):
+        same = design_scan(gaussian, ANGLES, 3, weights=weights, num_samples=100, generator=seed(5))
+        assert torch.equal(same.scores, plain.scores)
+    weights = torch.full((9, 11), 1e-4)
+    weights[[2, 6]] = 1.0
+    found = design_scan(gaussian, ANGLES, 2, weights=weights, num_samples=100, generator=seed(5))
+    assert sorted(found.indices.tolist()) == [2, 6]
+    with pytest.raises(ValueError, match="weights has shape"):
+        ScanDesign(gaussian, ANGLES, weights=torch.ones(3))
+    with pytest.raises(ValueError, match="weights must be zero or positive"):
+        ScanDesign(gaussian, ANGLES, weights=-1.0)
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+@pytest.mark.parametrize("model", ["gaussian", "linearized"])
+def test_counts_come_with_their_weights(model, request):
+    """Into the prior that follows the scan, and into the refit."""
+    post = request.getfixturevalue(model)
+
+    def measure(angle):
+        return LineIntegrals(torch.full((11,), angle, dtype=torch.float64), torch.full((11,), 2.0 + angle))
+
+    g = torch.Generator().manual_seed(0)
+    found = design_scan(post, ANGLES, 2, measure=measure, rescale_every=1, num_samples=20, generator=g)
+    expected = torch.cat([torch.ones(55), *(torch.full((11,), 2.0 + a) for a in found.angles.tolist())]).double()
+    torch.testing.assert_close(found._scanned(), expected)
+    found = design_scan(post, ANGLES, 1, measure=measure, refit_every=1, num_samples=20, generator=g)
+    torch.testing.assert_close(found.posterior.weights[-11:], measure(float(found.angles[0])).weights.double())
+    assert found.posterior.weights.shape == found.posterior.y.shape == (66,)
+    assert math.isfinite(found.ask())
+
+
+def test_a_score_that_is_no_number_is_an_error(gaussian):
+    design = ScanDesign(gaussian, ANGLES, num_samples=10, generator=torch.Generator().manual_seed(0))
+    design.ask()
+    design._pending = None
+    design._state.samples[:, -11:] = math.nan
+    with pytest.raises(FloatingPointError, match=r"1 candidates are not numbers, that of 2\.8"):
+        design.ask()
 
 
 def test_lines_of_frequencies_are_designed_alike():
@@ -238,3 +319,6 @@ def test_measurements_are_checked(gaussian, unchecked):
     assert design.indices.tolist() == [], "what was refused was not taken"
     design.tell(torch.zeros(11))
     assert len(design.indices) == 1
+    design.ask()
+    design.tell(torch.zeros(1, 11))  # as the sinogram of one angle comes
+    assert len(design.indices) == 2

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -274,7 +275,8 @@ FAR = {"source_to_axis": 50.0, "source_to_detector": 90.0}
         (lambda: Fourier(4, []), "at least one"),
         (lambda: SCANS["fan"].flatten(torch.ones(24, 23)), r"\(24, 24\) and a sinogram .* \(8, 45\)"),
         (lambda: SCANS["fan"].flatten(torch.full((24, 24), math.nan)), "NaN"),
-        (lambda: SCANS["fan"].sinogram(torch.ones(7)), "needs"),
+        (lambda: SCANS["fan"].sinogram(torch.ones(7)), r"give a column \(360,\)"),
+        (lambda: SCANS["fan"].sinogram(torch.ones(8, 45)), "which scan.flatten makes of"),
         (lambda: from_counts(torch.tensor([3.0, -1.0]), 10.0), "negative entries, the least -1 at index"),
         (lambda: from_counts(torch.tensor([3.0, math.nan]), 10.0), "NaN"),
         (lambda: from_counts(torch.tensor([3.0]), 0.0), "blank must be positive"),
@@ -299,6 +301,29 @@ def test_degrees_and_short_detectors_are_pointed_out():
             build()
     with warnings.catch_warnings(action="error"):
         ParallelBeam(40, turn(4) + 2 * math.pi / 4, 40)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    size, detectors = np.int64(4), np.array(7)
+    flat = ParallelBeam(size, np.linspace(0.0, 1.0, 3), detectors)
+    assert flat == ParallelBeam(4, [0.0, 0.5, 1.0], 7)
+    assert type(flat.detectors) is int
+    assert ConeBeam((size, size, size), turn(3), np.array([7, 7]), **FAR) == ConeBeam(4, turn(3), 7, **FAR)
+    assert Fourier(size, [0]).shape == (8, 16)
+    with pytest.raises(TypeError, match="size must be a whole number"):
+        ParallelBeam(4.0, turn(3), 7)
+    with pytest.raises(TypeError, match="detectors must be a whole number"):
+        ParallelBeam(4, turn(3), True)
+
+
+def test_a_panel_of_too_few_rows_is_pointed_out():
+    """As wide as it takes, but low: the shadow of the ball within 40³ reaches 90 · 20 / √(50² − 20²) up."""
+    with pytest.warns(UserWarning, match=r"reaches 20 from the plane of the source but the object's shadow 39\.27"):
+        ConeBeam(40, turn(4), (40, 80), **FAR)
+    with warnings.catch_warnings(action="error"):
+        ConeBeam((20, 40, 40), turn(4), (40, 80), **FAR)
+        ConeBeam((1, 40, 40), turn(4), (1, 80), **FAR)
 
 
 def test_what_does_not_fit_is_refused_with_its_size(monkeypatch):

@@ -137,6 +137,36 @@ def test_an_interrupted_fit_goes_on_from_its_em_step(fitted, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+@pytest.mark.parametrize("gradients", [4, 12])
+def test_an_interrupted_fit_by_conjugate_gradients_ends_in_the_same_samples(fitted, tmp_path, monkeypatch, gradients):
+    """Before and after the preconditioner was renewed."""
+    dip, y = fitted
+    path, settings = tmp_path / "fit", TypeTwoMAP(steps=14, probes=2)
+
+    def fit(checkpoint=None):
+        g = torch.Generator().manual_seed(0)
+        options = {"method": "cg", "ascent": settings, "final_samples": 2, "generator": g}
+        return LinearizedDIP(dip, "tv").fit(y, checkpoint=checkpoint, **options)
+
+    whole, original, calls = fit(), TypeTwo.__call__, []
+
+    def interrupted(self, theta):
+        calls.append(theta)
+        if len(calls) == gradients:
+            raise KeyboardInterrupt
+        return original(self, theta)
+
+    monkeypatch.setattr(TypeTwo, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(Checkpoint(path, seconds=0.0))
+    again = fit(Checkpoint(path, seconds=0.0))
+    assert len(calls) == len(whole.history) + 1
+    assert torch.equal(again.prior.values, whole.prior.values)
+    assert torch.equal(again.deviations, whole.deviations)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_rate_holds_images_to_less_variation(fitted):
     dip, y = fitted
     found = [

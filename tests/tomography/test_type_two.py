@@ -9,7 +9,7 @@ from matheron.operators import Dense
 from matheron.solvers import ConvergenceWarning
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.tomography import PredCP, TypeTwoMAP
-from matheron.tomography.type_two import LONGEST, TypeTwo, learn_filters
+from matheron.tomography.type_two import LONGEST, Seen, TypeTwo, learn_filters
 from tests.linear.twins import DOUBLE, filter_covariance, normal, of_data
 from tests.tomography.test_predcp import PARTS, SHAPE
 
@@ -108,6 +108,21 @@ def test_an_interrupted_ascent_goes_on_to_the_same_prior(exact, tmp_path, monkey
     torch.testing.assert_close(again.prior.values, whole.prior.values)
     assert len(calls) == len(whole.history) + 1
     assert not path.exists()
+
+
+def test_another_point_ends_the_record_of_an_interrupted_ascent(tmp_path):
+    """What was recorded after it belongs to another ascent, and cannot win."""
+    f, place = objective(), Checkpoint(tmp_path / "ascent", seconds=0.0)
+    start = f.vector()
+    first = Seen(f, place, {})
+    for theta in (start, start + 0.1, start + 0.2):
+        first(theta)
+    again = Seen(f, place, {})
+    again(start)
+    again(start - 0.1)
+    assert len(again.points) == len(again.gradients) == len(again.history) == 2
+    assert torch.equal(again.points[1], start - 0.1)
+    assert [record["step"] for record in again.history] == [0, 1]
 
 
 def _learnt(f, settings, exact, checkpoint=None):

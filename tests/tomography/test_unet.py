@@ -36,6 +36,13 @@ def test_the_same_seed_draws_the_same_weights():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+def test_without_a_generator_the_global_one_is_left_alone():
+    before = torch.random.get_rng_state()
+    first, second = (UNet(scales=2, channels=2, skip_channels=1) for _ in range(2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert not torch.equal(first.get_submodule("Out").weight, second.get_submodule("Out").weight)
+
+
 def test_a_multiple_of_the_input_gives_the_same_image():
     """Norm comes before the first convolution: an input has no unit."""
     z = torch.randn(1, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from matheron.arguments import require_count, require_finite, require_float
@@ -45,10 +45,9 @@ def information_gain(F: Float[Tensor, "s k c"]) -> Float[Tensor, " k"]:
     tensor([0.3466])
     """
     s, _, c = F.shape
-    rows = F.transpose(0, 1) / s**0.5
-    gram = rows @ rows.mT if s < c else rows.mT @ rows
-    identity = torch.eye(gram.shape[-1], dtype=F.dtype, device=F.device)
-    return 0.5 * torch.logdet(gram + identity)
+    rows = F.double().transpose(0, 1) / s**0.5
+    factor = _factor(rows @ rows.mT if s < c else rows.mT @ rows)
+    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).to(F.dtype)
 
 
 def variance_reduction(F: Float[Tensor, "s k c"], spread: Float[Tensor, "s k c"] | None = None) -> Float[Tensor, " k"]:
@@ -63,19 +62,32 @@ def variance_reduction(F: Float[Tensor, "s k c"], spread: Float[Tensor, "s k c"]
     tensor([1.0000, 1.0000, 3.2000])
     """
     s, _, c = F.shape
-    rows, spread_rows = ((t / s**0.5).transpose(0, 1) for t in (F, spread_over_all(F) if spread is None else spread))
+    spread = spread_over_all(F) if spread is None else spread
+    rows, spread_rows = ((t.double() / s**0.5).transpose(0, 1) for t in (F, spread))
     gram, shared = (t @ rows.mT if s < c else rows.mT @ t for t in (rows, spread_rows))
-    identity = torch.eye(gram.shape[-1], dtype=F.dtype, device=F.device)
-    explained = torch.cholesky_solve(shared, torch.linalg.cholesky(gram + identity))
-    return explained.diagonal(dim1=-2, dim2=-1).sum(-1)
+    explained = torch.cholesky_solve(shared, _factor(gram))
+    return explained.diagonal(dim1=-2, dim2=-1).sum(-1).to(F.dtype)
 
 
-def spread_over_all(F: Float[Tensor, "s k c"]) -> Float[Tensor, "s k c"]:
+def _factor(gram: Float64[Tensor, "*k n n"]) -> Float64[Tensor, "*k n n"]:
+    """``L`` with ``L Lᵀ = G + I``: where noise is little, ``I`` is lost beside a ``G`` in float32."""
+    factor, failed = torch.linalg.cholesky_ex(gram + torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device))
+    variances = gram.diagonal(dim1=-2, dim2=-1)
+    if bool((failed.bool() & variances.isfinite().all(-1)).any()):
+        most = float(variances.nan_to_num(0.0).max())
+        raise ValueError(
+            f"what would be observed has variances of up to {most:.2g} in units of the noise's, which is lost beside "
+            "them even in float64; give the noise a larger variance"
+        )
+    return factor
+
+
+def spread_over_all(F: Float[Tensor, "s k c"]) -> Float64[Tensor, "s k c"]:
     """``Σ_t (F_t F_tᵀ / s) F``, by the smaller of the Gram matrices."""
-    flat = F.flatten(1)
+    flat = F.double().flatten(1)
     s, entries = flat.shape
     found = flat @ (flat.mT @ flat) if entries < s else (flat @ flat.mT) @ flat
-    return (found / s).reshape(F.shape)
+    return found.div_(s).reshape(F.shape)
 
 
 def scores(F: Float[Tensor, "s k c"], criterion: str, *, unit: float = 1.0) -> Float[Tensor, " k"]:
@@ -86,7 +98,7 @@ def scores(F: Float[Tensor, "s k c"], criterion: str, *, unit: float = 1.0) -> F
     some = max(1, ENTRIES // (F.shape[0] * F.shape[2]))
     parts = (part / unit for part in F.split(some, dim=1))
     if require_criterion(criterion) == "evr":
-        spread = (spread_over_all(F) / unit**3).split(some, dim=1)
+        spread = spread_over_all(F).div_(unit**3).split(some, dim=1)
         return torch.cat([variance_reduction(part, own) for part, own in zip(parts, spread, strict=True)])
     score = squared_error if criterion == "ese" else information_gain
     return torch.cat([score(part) for part in parts])
@@ -137,10 +149,10 @@ def greedy_design(
         free[best] = False
         indices.append(best)
         reached.append(score[best])
-        observed = F[:, best]
-        gram, cross = observed.mT @ observed / len(F), observed.mT @ F.flatten(1) / len(F)
-        factor = torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=F.dtype, device=F.device))
-        F = conditioned(F.flatten(1), observed, factor, cross, source).reshape(F.shape)
+        observed, every = F[:, best], F.flatten(1)
+        cross = observed.double().mT @ every.double() / len(F)
+        factor = _factor(cross.unflatten(1, F.shape[1:])[:, best])
+        F = conditioned(every, observed, factor, cross, source).reshape(F.shape)
     return Design(torch.tensor(indices), torch.stack(reached).cpu())
 
 

@@ -47,6 +47,14 @@ class SlopesOf(Protocol):
         """By whatever way."""
         ...
 
+    def state(self) -> dict[str, Tensor]:
+        """What the next gradient depends on besides where it is taken."""
+        ...
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on as after the gradient whose state this is."""
+        ...
+
 
 class FactorizedSlopes:
     """``∂𝓖 = ½ αᵀ(∂S)α − ½ tr(S⁻¹ ∂S)`` with ``S = K + b⁻¹I``, ``α = S⁻¹y``, by one factorization in float64.
@@ -90,6 +98,13 @@ class FactorizedSlopes:
         fit, size = float(self.y @ alpha[:, 0]), 2.0 * float(factor.diagonal().log().sum())
         value = -0.5 * (fit + size + len(self.y) * math.log(2.0 * math.pi))
         return Slopes(value, by_part, float(slope.trace()))
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing: every gradient stands alone."""
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Nothing to restore."""
 
 
 class SampledSlopes:
@@ -152,6 +167,23 @@ class SampledSlopes:
         squares = solved.double().square().sum(0)
         by_part = 0.5 * (forms[..., 0] - forms[..., 1:].mean(-1))
         return Slopes(None, by_part, 0.5 * float(squares[0] - squares[1:].mean()))
+
+    def state(self) -> dict[str, Tensor]:
+        """Where the last solve ended, its preconditioner and the generator that the next draws from."""
+        found = {
+            "generator": self.generator.get_state(),
+            "counts": torch.tensor([float(self.calls), self.epochs], dtype=torch.float64),
+        }
+        kept = {"guess": self._guess, "factor": self._factor}
+        return found | {name: value for name, value in kept.items() if value is not None}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what :meth:`state` gave."""
+        self.generator.set_state(state["generator"])
+        calls, self.epochs = state["counts"].tolist()
+        self.calls = int(calls)
+        moved = {name: state[name].to(self.data.device) for name in ("guess", "factor") if name in state}
+        self._guess, self._factor = moved.get("guess"), moved.get("factor")
 
     def _solver(self, system: Operator) -> CG:
         if self.solver.preconditioner is None:

@@ -58,12 +58,17 @@ class ConeBeam(Scan):
         require_lengths(detector_spacing=min(pair))
         self._settle(detector_spacing=pair, detector_offset=_pair("detector_offset", self.detector_offset))
         self._settle(angles=require_angles(self.angles, stacklevel=4))
-        height, width = self.image_shape[1:]
+        depth, height, width = self.image_shape
         require_source(self.source_to_axis, self.source_to_detector, math.hypot(height, width) * self.pixel_spacing / 2)
         radius = min(height, width) * self.pixel_spacing / 2
-        shadow = self.source_to_detector * radius / math.sqrt(self.source_to_axis**2 - radius**2)
-        half = self.view_shape[1] * self._spacing[1] / 2
-        warn_if_truncated(shadow, half, self._offset[1], self._spacing[1], stacklevel=4)
+        # Of the ball within the volume, flattened where it is low: a flattening leaves rays straight.
+        shadow = self.source_to_detector / math.sqrt(self.source_to_axis**2 - radius**2)
+        for axis, reach, middle in (
+            (1, radius, "the axis"),
+            (0, depth * self.pixel_spacing / 2, "the plane of the source"),
+        ):
+            spacing, half = self._spacing[axis], self.view_shape[axis] * self._spacing[axis] / 2
+            warn_if_truncated(shadow * reach, half, self._offset[axis], spacing, stacklevel=4, middle=middle)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

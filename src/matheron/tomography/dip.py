@@ -20,7 +20,8 @@ from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import digest
 from matheron.tomography.cgls import cgls
 from matheron.tomography.differences import Differences
-from matheron.tomography.measurements import require_measurements
+from matheron.tomography.measurements import require_shape, require_sinogram, require_weights
+from matheron.tomography.randomness import source_of
 from matheron.tomography.unet import UNet
 
 CLIP = 1.0
@@ -35,9 +36,9 @@ class DeepImagePrior:
     the steps depend on the units of the scan. The strength of :func:`total_variation` is ``tv ‖y‖² / (n u)``.
 
     ``network`` maps ``(1, 1, *shape)`` to the same; without one it is ``UNet()``. Its input is ``input``, an image such
-    as a filtered back-projection, or noise. Images are square unless ``shape`` or ``input`` says otherwise. The network
-    is fitted in place. Any weights the network comes with, such as those of
-    :func:`pretrain`, are where it starts.
+    as a filtered back-projection, flattened or not, or noise. The scan knows the shape of its images; those of an
+    operator without one are square unless ``shape`` or ``input`` says otherwise. The network is fitted in place. Any
+    weights the network comes with, such as those of :func:`pretrain`, are where it starts.
 
     >>> import math, torch
     >>> from matheron.tomography import ParallelBeam
@@ -58,13 +59,15 @@ class DeepImagePrior:
         *,
         tv: float = 1e-3,
         input: Tensor | None = None,
-        shape: Sequence[int] | None = None,
+        shape: int | Sequence[int] | None = None,
         unit: float | None = None,
     ) -> None:
         self.given_unit = None if unit is None else float(require_positive("unit", unit))
         self.A, self.tv = A, float(require_positive("tv", tv, zero=True))
-        self.network = UNet().to(dtype=A.dtype, device=A.device) if network is None else network
-        self.shape = require_shape(A, shape, input, getattr(self.network, "dims", 2))
+        self.shape = require_shape(A, shape, input, getattr(network, "dims", None))
+        if network is None:
+            network = UNet(dims=3 if len(self.shape) == 3 else 2).to(dtype=A.dtype, device=A.device)
+        self.network = network
         self.input = None if input is None else _require_input(input, A, self.shape)
         _require_network(self.network, A)
         self.unit = self.given_unit or 1.0
@@ -78,6 +81,7 @@ class DeepImagePrior:
         self,
         y: Float[Tensor, " m"],
         *,
+        weights: Float[Tensor, " m"] | None = None,
         steps: int = 2000,
         learning_rate: float = 3e-3,
         generator: torch.Generator | None = None,
@@ -86,33 +90,36 @@ class DeepImagePrior:
     ) -> DeepImagePrior:
         """``steps`` of Adam with gradients of at most unit length; the iterate of the smallest loss is kept.
 
+        ``weights`` are the precisions of the rays up to one factor, such as those of :func:`from_counts`: ``‖·‖²`` is
+        then ``‖·‖²_W``, of the residual as of ``y``.
+
         With a ``checkpoint``, a network of the same weights and a ``generator`` of the same seed, an interrupted fit
         goes on from where it was last written, to the same result.
         """
         require_count("steps", steps)
         require_positive("learning_rate", learning_rate)
         self._again = {"steps": steps, "learning_rate": learning_rate}
-        y = require_sinogram(y, self.A)
-        found = float(cgls(self.A, y, iterations=1).image.square().mean().sqrt())
+        y, root = require_sinogram(y, self.A), require_weights(weights, self.A)[:, 0].sqrt()
+        found = float(cgls(self.A, y, iterations=1, weights=weights).image.square().mean().sqrt())
         if not found > 0.0:
             raise ValueError("y says nothing of the image, as Aᵀy is zero; check that it belongs to this operator")
         self.unit = self.given_unit or found
         if self.input is None:
-            noise = torch.rand((1, 1, *self.shape), dtype=self.A.dtype, generator=generator)
+            noise = torch.rand((1, 1, *self.shape), dtype=self.A.dtype, generator=source_of(generator))
             self.input = (0.1 * noise).to(self.A.device)
         self.network.eval()
         self._require_output()
         descent, place = _Descent(self.network, learning_rate), Checkpoint.of(checkpoint)
-        identity = self._identity(y, learning_rate) if place else {}
+        identity = self._identity(y, root, learning_rate) if place else {}
         if place is not None:
             descent.load(place, identity)
         D = Differences(self.shape, dtype=self.A.dtype, device=self.A.device)
-        pixels, size = math.prod(self.shape), float(y.square().sum())
+        pixels, size = math.prod(self.shape), float((root * y).square().sum())
         for step in tqdm(range(len(descent.history), steps + 1), disable=not progress, unit="step", desc="DIP"):
             if place is not None and place.due:
                 descent.save(place, identity)
             image = self.output(self.network, self.input).flatten()
-            fit = 0.5 * (self.A @ image - y).square().sum() / size
+            fit = 0.5 * (root * (self.A @ image - y)).square().sum() / size
             variation = (D @ image).abs().sum() / (pixels * self.unit)
             descent.advance(fit, variation, self.tv, last=step == steps)
         self.history = descent.finish()
@@ -123,13 +130,18 @@ class DeepImagePrior:
         return self
 
     def refitted(
-        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+        self,
+        A: Operator,
+        y: Float[Tensor, " m"],
+        *,
+        weights: Float[Tensor, " m"] | None = None,
+        generator: torch.Generator | None = None,
     ) -> DeepImagePrior:
         """A copy, fitted to other measurements of the same image from where this one stands, in as many steps."""
         _ = self.image
         options: dict[str, Any] = {"tv": self.tv, "input": self.input, "shape": self.shape, "unit": self.given_unit}
         other = DeepImagePrior(A, copy.deepcopy(self.network), **options)
-        return other.fit(y, generator=generator, **self._again)
+        return other.fit(y, weights=weights, generator=generator, **self._again)
 
     @property
     def image(self) -> Float[Tensor, "*shape"]:
@@ -147,7 +159,7 @@ class DeepImagePrior:
         _ = self.image
         return TangentModel(self.network, forward=self.output)
 
-    def _identity(self, y: Tensor, learning_rate: float) -> dict[str, Any]:
+    def _identity(self, y: Tensor, root: Tensor, learning_rate: float) -> dict[str, Any]:
         assert self.input is not None
         weights = torch.cat([p.detach().flatten() for p in self.network.parameters()])
         return {
@@ -155,13 +167,18 @@ class DeepImagePrior:
             "tv": self.tv,
             "learning rate": learning_rate,
             "y": digest(y),
+            "weights of rays": digest(root),
             "input (draw it from the same seed)": digest(self.input),
             "first weights (draw them from the same seed)": digest(weights),
         }
 
     def _require_output(self) -> None:
-        with torch.no_grad():
-            found = self.network(self.input)
+        try:
+            with torch.no_grad():
+                found = self.network(self.input)
+        except (RuntimeError, ValueError) as error:
+            sizes = ", ".join(map(str, self.shape))
+            raise ValueError(f"network does not take an input (1, 1, {sizes}): {error}") from error
         if tuple(found.shape) != (1, 1, *self.shape):
             raise ValueError(
                 f"network maps (1, 1, {', '.join(map(str, self.shape))}) to {tuple(found.shape)}; its output must be "
@@ -235,37 +252,12 @@ class _Descent:
             self.adam.state[parameter] = {"step": tensors[f"{i}.step"], **moments}
 
 
-def require_sinogram(y: Any, A: Operator) -> Float[Tensor, " m"]:
-    """``y`` if it is one finite sinogram of the operator's rows."""
-    columns = require_measurements(y, A)
-    if columns.shape[1] != 1:
-        raise ValueError(f"y has shape {tuple(y.shape)}; give one sinogram at a time, ({A.shape[0]},)")
-    return columns[:, 0]
-
-
-def require_shape(
-    A: Operator, shape: Sequence[int] | None, like: Tensor | None = None, dims: int = 2
-) -> tuple[int, ...]:
-    """The image's shape: as given, as that of an image, or else equal sides."""
-    pixels = A.shape[1]
-    if shape is None and like is not None:
-        shape = tuple(like.shape[-dims:])
-    if shape is None:
-        side = round(pixels ** (1.0 / dims))
-        if side**dims != pixels:
-            raise ValueError(f"the operator's {pixels} columns are no image of equal sides; give shape=")
-        shape = (side,) * dims
-    sizes = tuple(require_count("shape", size) for size in shape)
-    if math.prod(sizes) != pixels:
-        raise ValueError(f"shape {sizes} has {math.prod(sizes)} pixels but the operator {pixels} columns")
-    return sizes
-
-
 def _require_input(input: Tensor, A: Operator, shape: tuple[int, ...]) -> Float[Tensor, "1 1 *shape"]:
     input = require_finite("input", require_float("input", input))
     require_same("input", input, "the operator", A)
-    if input.numel() != math.prod(shape):
-        raise ValueError(f"input has shape {tuple(input.shape)}; give an image {shape}")
+    flat = tuple(input.shape) == (math.prod(shape),)
+    if not flat and (input.numel() != math.prod(shape) or tuple(input.shape[-len(shape) :]) != shape):
+        raise ValueError(f"input has shape {tuple(input.shape)}; give an image {shape}, or one flattened")
     return input.detach().reshape(1, 1, *shape)
 
 

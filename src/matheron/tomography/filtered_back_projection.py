@@ -29,6 +29,11 @@ def filtered_back_projection(scan: ParallelBeam | FanBeam, y: Float[Tensor, "n *
     >>> scan.image(filtered_back_projection(scan, y))[32, 32].round(decimals=1)
     tensor(1.)
     """
+    if not isinstance(scan, ParallelBeam | FanBeam):
+        raise TypeError(
+            f"scan must be a ParallelBeam or a FanBeam, got {type(scan).__name__}; for a ConeBeam or an operator take "
+            "cgls(A, y)"
+        )
     y = require_finite("y", require_float("y", y))
     views = scan.sinogram(y).reshape(-1, *scan.sinogram_shape).movedim(0, 1)
     total = y.new_zeros(views.shape[1], scan.shape[1])

@@ -54,6 +54,11 @@ class Fourier(Operator):
         self.lines = (picked % self.height).to(device)
         super().__init__((2 * len(picked) * self.width, self.height * self.width), dtype, device)
 
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.height, self.width
+
     def line(self, index: int) -> slice:
         """The rows of the ``index``-th line."""
         if not -len(self.lines) <= index < len(self.lines):

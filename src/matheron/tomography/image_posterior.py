@@ -22,7 +22,8 @@ FLOOR = 1e-6
 class ImagePosterior:
     """``x | y ~ N(μ, K)``, known by its mean ``(*shape)`` and its ``deviations`` ``x_j ~ N(0, K)``, ``(s, pixels)``.
 
-    ``noise_precision`` is ``b`` of the measurements ``y = T x + ε``, ``ε ~ N(0, b⁻¹ I)``.
+    ``noise_precision`` is ``b`` of the measurements ``y = T x + ε``, ``ε ~ N(0, (b W)⁻¹)``; ``W`` is the identity, or
+    has the ``weights`` of the rays on its diagonal.
 
     >>> import torch
     >>> g = torch.Generator().manual_seed(0)
@@ -41,6 +42,8 @@ class ImagePosterior:
     """``T``, the scan of what was measured."""
     y: Float[Tensor, " m"]
     """What was measured."""
+    weights: Float[Tensor, " m"] | None = None
+    """``w``, the precisions of the rays in units of ``b``, where they differ."""
     follows_scan: bool = False
     """Whether the prior depends on the scan, as the g-prior does."""
 
@@ -104,17 +107,33 @@ class ImagePosterior:
 
     def coverage(self, image: Float[Tensor, "*shape"], level: float) -> float:
         """The share of pixels of ``image`` in their central interval of probability ``level``; calibrated if equal."""
-        require_between("level", level, 0.0, 1.0 - 1e-12)
-        reach = float(torch.special.ndtri(torch.tensor((1.0 + level) / 2.0, dtype=torch.float64)))
-        inside = (self._require_image(image) - self.mean).abs() <= reach * self.std
+        reached = (1.0 + require_between("level", level, 0.0, 1.0)) / 2.0
+        error = (self._require_image(image) - self.mean).abs()
+        if reached == 1.0:  # the whole line, also where a deviation is zero
+            return 1.0
+        inside = error <= float(torch.special.ndtri(torch.tensor(reached, dtype=torch.float64))) * self.std
         return float(inside.double().mean())
 
-    def image_prior(self, A: Operator | None = None, generator: torch.Generator | None = None) -> ImagePrior:
-        """``N(0, K)``, the prior whose posterior this is; one that follows the scan follows ``A`` where it is given."""
+    def image_prior(
+        self,
+        A: Operator | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        weights: Float[Tensor, " n"] | None = None,
+    ) -> ImagePrior:
+        """``N(0, K)``, the prior whose posterior this is; one that follows the scan follows ``A`` where it is given.
+
+        ``weights`` are those of the rays of ``A``.
+        """
         raise NotImplementedError(f"{type(self).__name__} keeps no prior; take GaussianImage or LinearizedDIP")
 
     def refitted(
-        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+        self,
+        A: Operator,
+        y: Float[Tensor, " m"],
+        *,
+        weights: Float[Tensor, " m"] | None = None,
+        generator: torch.Generator | None = None,
     ) -> ImagePosterior:
         """The same model of other measurements of the same image; this one stays as it is."""
         raise NotImplementedError(f"{type(self).__name__} cannot be fitted; take GaussianImage or LinearizedDIP")

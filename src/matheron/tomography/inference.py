@@ -29,6 +29,9 @@ LARGE = 50_000
 RANK = 400
 """Of the preconditioner (thesis, section 7.3.4)."""
 
+COPIES = 2
+"""Of ``Φ`` at a time: it comes out transposed, and is turned."""
+
 BATCHES = 16
 """Of measurements in one pass of descent."""
 
@@ -62,13 +65,12 @@ class ImageModel:
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
         rows, weights = features.shape
-        size = rows * weights * features.dtype.itemsize
-        fits = size <= KEEP * free_memory(features.device)
+        size, fits = rows * weights * features.dtype.itemsize, may_keep(features)
         if method == "auto":
             solved = "exact" if rows <= SMALL and fits else "cg"
             method = solved if descent is None else "sgd"
         if method == "exact":
-            needed = size + 3 * 8 * rows**2
+            needed = COPIES * size + 3 * 8 * rows**2
             if needed > 0.5 * free_memory(features.device):
                 raise MemoryError(
                     f"{rows} measurements by {weights} weights take {gibibytes(needed)}; use method='cg' or 'sgd'"
@@ -101,11 +103,15 @@ def stored(features: Operator) -> Dense:
     return Dense(features.T.dense().mT.contiguous())
 
 
+def may_keep(features: Operator) -> bool:
+    """Whether ``Φ`` takes a small share of memory while it is stored."""
+    rows, weights = features.shape
+    return COPIES * rows * weights * features.dtype.itemsize <= KEEP * free_memory(features.device)
+
+
 def kept(features: Operator) -> Operator:
     """``Φ`` in memory where that takes a small share of it, for products to come; else as it is."""
-    rows, weights = features.shape
-    size = rows * weights * features.dtype.itemsize
-    return stored(features) if size <= KEEP * free_memory(features.device) else features
+    return stored(features) if may_keep(features) else features
 
 
 class AtOwnWeights(AtWeights):

@@ -29,10 +29,11 @@ from matheron.networks.report import LaplaceReport
 from matheron.operators.base import Operator
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import draw_seed
-from matheron.tomography.dip import DeepImagePrior, require_sinogram
+from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import TangentImages
 from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
+from matheron.tomography.measurements import Weighed, Whitened, require_sinogram, require_weights
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.tv_prior import block_groups, learn_tv, learning_method, starting_filters
 from matheron.tomography.type_two import TypeTwoMAP
@@ -112,6 +113,7 @@ class LinearizedDIP(ImagePosterior):
         y: Float[Tensor, " m"],
         *,
         A: Operator | None = None,
+        weights: Float[Tensor, " m"] | None = None,
         em_steps: int = 8,
         num_samples: int = 8,
         final_samples: int = 64,
@@ -125,10 +127,12 @@ class LinearizedDIP(ImagePosterior):
     ) -> LinearizedDIP:
         """Learn prior and noise in ``em_steps`` from ``num_samples`` samples each, then draw ``final_samples``.
 
-        ``A`` is the scan of ``y`` where it is not the one that the network was fitted to. ``em_steps=0`` keeps what the
-        prior starts from. ``method`` is ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements or weights with a
-        randomized preconditioner, ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report
-        says which. A ``"tv"`` prior is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
+        ``A`` is the scan of ``y`` where it is not the one that the network was fitted to. ``weights`` ``w`` are the
+        precisions of its rays up to one factor, such as those of :func:`from_counts`: the noise of a ray has precision
+        ``b w``, and ``TᵀT`` is ``TᵀWT`` throughout. ``em_steps=0`` keeps what the prior starts from. ``method`` is
+        ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements or weights with a randomized preconditioner,
+        ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which. A ``"tv"`` prior
+        is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
         """
         require_numbers(em_steps, num_samples, final_samples)
         if ascent is not None and self.prior_name != "tv":
@@ -138,20 +142,24 @@ class LinearizedDIP(ImagePosterior):
             "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
         }  # fmt: skip
         A = self.dip.A if A is None else A
+        if A.shape[1] != self.dip.image.numel():
+            raise ValueError(f"A scans {A.shape[1]} pixels, but the network's image has {self.dip.image.numel()}")
         self.A, self.y = A, require_sinogram(y, A)
-        y = self.y
+        self.weights = None if weights is None else require_weights(weights, A)[:, 0]
+        white = Whitened.of(A, self.y, self.weights)
+        T, y = white.A, white.y
         source = torch.Generator().manual_seed(draw_seed(generator))
         tangent, mean = self.dip.tangent(), self.dip.image
         if self.prior_name == "tv" and em_steps:
             method = learning_method(method, tangent, len(y), descent)
         Phi = JacobianOperator(tangent, self.dip.input, rows=mean.numel())
         # The weights of the tangent model explain all of the image but this.
-        offset = A @ (mean.flatten() - Phi @ tangent.weights)
-        misfit = (y - A @ mean.flatten()).square().mean()
+        offset = T @ (mean.flatten() - Phi @ tangent.weights)
+        misfit = (y - T @ mean.flatten()).square().mean()
         noise = self.noise if self.noise is not None else float(misfit.clamp(min=1e-12 * y.square().mean()))
         smooth = self.prior_name == "tv"
-        model = ImageModel.of(A @ Phi, y - offset, 1.0 / noise, method, descent, on_measurements=smooth)
-        share = float(offset.norm() / (A @ mean.flatten()).norm())
+        model = ImageModel.of(T @ Phi, y - offset, 1.0 / noise, method, descent, on_measurements=smooth)
+        share = float(offset.norm() / (T @ mean.flatten()).norm())
         prior, floored = self._start(tangent, model, scale_draws, source)
         data, step, learnt = model.data, model.step, None
         if isinstance(prior, FilterPrior) and em_steps:
@@ -184,10 +192,17 @@ class LinearizedDIP(ImagePosterior):
         return self
 
     @torch.no_grad()
-    def image_prior(self, A: Operator | None = None, generator: torch.Generator | None = None) -> TangentImages:
+    def image_prior(
+        self,
+        A: Operator | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        weights: Float[Tensor, " n"] | None = None,
+    ) -> TangentImages:
         """``N(0, φ A⁻¹ φᵀ)`` as it was learnt; ``φ`` is kept from now on where memory allows.
 
-        With a scan ``A`` the g-prior's ``diag(φᵀTᵀTφ)`` is that of ``A``, as much per measurement as it was.
+        With a scan ``A`` the g-prior's ``diag(φᵀTᵀWTφ)`` is that of ``A``, as much per measurement, by their weights,
+        as it was.
         """
         _ = self.mean
         assert self.prior is not None
@@ -196,19 +211,29 @@ class LinearizedDIP(ImagePosterior):
             return TangentImages(self._features, self.prior)
         source = torch.Generator().manual_seed(draw_seed(generator))
         curvature = GaussianCurvature(self.noise_precision, size=A.shape[0], dtype=A.dtype, device=A.device)
-        data, level = StoredData(A @ self._features, curvature), float(self.prior.values) * len(self.y) / A.shape[0]
+        before, now = (
+            float(rows) if w is None else float(w.double().sum())
+            for w, rows in ((self.weights, len(self.y)), (weights, A.shape[0]))
+        )
+        T = A if weights is None else Weighed(A, weights)
+        data, level = StoredData(T @ self._features, curvature), float(self.prior.values) * before / now
         prior, _ = starting_prior("g", self.dip.tangent(), data, level, self._again["scale_draws"], source)
         return TangentImages(self._features, prior)
 
     def refitted(
-        self, A: Operator, y: Float[Tensor, " m"], *, generator: torch.Generator | None = None
+        self,
+        A: Operator,
+        y: Float[Tensor, " m"],
+        *,
+        weights: Float[Tensor, " m"] | None = None,
+        generator: torch.Generator | None = None,
     ) -> LinearizedDIP:
         """Network, prior and noise fitted to other measurements of the same image, the network from where it stands."""
         source = torch.Generator().manual_seed(draw_seed(generator))
-        dip = self.dip.refitted(A, y, generator=source)
+        dip = self.dip.refitted(A, y, weights=weights, generator=source)
         predcp = self.predcp if self.prior_name == "tv" else None
         other = LinearizedDIP(dip, self.prior_name, noise=self.noise, predcp=predcp, evidence=self.evidence)
-        return other.fit(y, generator=source, **self._again)
+        return other.fit(y, weights=weights, generator=source, **self._again)
 
     def _start(
         self, tangent: TangentModel, model: ImageModel, draws: int, generator: torch.Generator

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from matheron.arguments import require_between, require_count
 from matheron.operators.base import Operator
 from matheron.solvers.iteration import draw_seed
-from matheron.tomography.dip import DeepImagePrior, require_sinogram
+from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.measurements import require_sinogram, require_weights
 
 RATE = 0.05
 
@@ -47,7 +48,7 @@ class MonteCarloDropout(ImagePosterior):
         rate: float = RATE,
         tv: float = 1e-3,
         input: Tensor | None = None,
-        shape: Sequence[int] | None = None,
+        shape: int | Sequence[int] | None = None,
     ) -> None:
         self.rate = require_between("rate", rate, 0.0, 0.99)
         self._dip = DeepImagePrior(A, network, tv=tv, input=input, shape=shape)
@@ -68,28 +69,32 @@ class MonteCarloDropout(ImagePosterior):
         self,
         y: Float[Tensor, " m"],
         *,
+        weights: Float[Tensor, " m"] | None = None,
         steps: int = 2000,
         learning_rate: float = 3e-3,
         final_samples: int = 64,
         generator: torch.Generator | None = None,
         progress: bool = False,
     ) -> MonteCarloDropout:
-        """Fit the network, then draw ``final_samples`` images; the noise is what their mean leaves of ``y``."""
+        """Fit the network, then draw ``final_samples`` images; the noise is what their mean leaves of ``y``.
+
+        ``weights`` are the precisions of the rays up to one factor, as for :class:`DeepImagePrior`.
+        """
         require_count("final_samples", final_samples, least=2)
-        y = require_sinogram(y, self._dip.A)
+        y, root = require_sinogram(y, self._dip.A), require_weights(weights, self._dip.A)[:, 0].sqrt()
         source = torch.Generator().manual_seed(draw_seed(generator))
         options: dict[str, Any] = {"learning_rate": learning_rate, "generator": source, "progress": progress}
         with leaving_out(self.network, self.rate, source), torch.no_grad():
             with torch.enable_grad():
-                self._dip.fit(y, steps=steps, **options)
+                self._dip.fit(y, weights=weights, steps=steps, **options)
             assert self._dip.input is not None
             drawn = [self._dip.output(self.network, self._dip.input).flatten() for _ in range(final_samples)]
         images = torch.stack(drawn)
         mean = images.mean(0)
-        misfit = (y - self._dip.A @ mean).square().mean()
+        misfit, power = (root * (y - self._dip.A @ mean)).square().mean(), (root * y).square().mean()
         # The mean is that of the draws themselves, which makes their mean square too small.
         deviations = math.sqrt(final_samples / (final_samples - 1)) * (images - mean)
-        self.adopt(mean.reshape(self._dip.shape), deviations, 1.0 / float(misfit.clamp(min=1e-12 * y.square().mean())))
+        self.adopt(mean.reshape(self._dip.shape), deviations, 1.0 / float(misfit.clamp(min=1e-12 * power)))
         return self
 
     def __repr__(self) -> str:

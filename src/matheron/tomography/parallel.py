@@ -29,7 +29,7 @@ class PlanarScan(Scan):
 
     def __post_init__(self) -> None:
         self._settle(size=require_sizes("size", self.size, 2))
-        require_sizes("detectors", self.detectors, 1)
+        self._settle(detectors=require_sizes("detectors", self.detectors, 1)[0])
         require_lengths(pixel_spacing=self.pixel_spacing, detector_spacing=self.detector_spacing)
         require_between("detector_offset", self.detector_offset, -math.inf, math.inf)
         self._settle(angles=require_angles(self.angles))

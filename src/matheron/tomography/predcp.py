@@ -13,6 +13,7 @@ from matheron.linear.filter_prior import FilterPrior
 from matheron.linear.filters import Filters
 from matheron.operators import Operator
 from matheron.tomography.differences import Differences
+from matheron.tomography.randomness import source_of
 
 EDGES = 2048
 """Pairs of neighbors beyond which a random choice stands for all."""
@@ -63,7 +64,7 @@ class PredCP:
             raise ValueError(f"shape {tuple(shape)} has a single pixel, which has no neighbors")
         chosen = torch.arange(D.shape[0])
         if edges is not None and require_count("edges", edges) < len(chosen):
-            chosen = torch.randperm(len(chosen), generator=generator)[:edges]
+            chosen = torch.randperm(len(chosen), generator=source_of(generator))[:edges]
         parts = []
         for some in chosen.split(AT_ONCE):
             units = torch.zeros(D.shape[0], len(some), dtype=Phi.dtype, device=Phi.device)

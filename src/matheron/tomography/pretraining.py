@@ -12,7 +12,10 @@ from tqdm import tqdm
 from matheron.arguments import require_count, require_positive, require_same
 from matheron.operators.base import Operator
 from matheron.tomography.cgls import cgls
-from matheron.tomography.dip import CLIP, require_shape
+from matheron.tomography.dip import CLIP
+from matheron.tomography.measurements import require_shape
+from matheron.tomography.randomness import source_of
+from matheron.tomography.scan import require_sizes
 
 MOST_ELLIPSES = 12
 """In one image."""
@@ -20,7 +23,7 @@ MOST_ELLIPSES = 12
 
 def random_ellipses(
     num: int,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     *,
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float32,
@@ -33,21 +36,21 @@ def random_ellipses(
     (torch.Size([4, 24, 32]), True, True)
     """
     require_count("num", num)
-    sizes = tuple(require_count("shape", size) for size in shape)
-    dims = len(sizes)
+    sizes = require_sizes("shape", shape, len(shape) if isinstance(shape, Sequence) else 2)
+    dims, source = len(sizes), source_of(generator)
 
     def uniform(*size: int) -> Tensor:
-        return torch.rand(*size, generator=generator, dtype=dtype)
+        return torch.rand(*size, generator=source, dtype=dtype)
 
     axes = [(torch.arange(size, dtype=dtype) - (size - 1) / 2) / (size / 2) for size in sizes]
     places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, dims)
 
     def image() -> Tensor:
         total = torch.zeros(len(places), dtype=dtype)
-        for _ in range(int(torch.randint(1, MOST_ELLIPSES + 1, (), generator=generator))):
+        for _ in range(int(torch.randint(1, MOST_ELLIPSES + 1, (), generator=source))):
             center, lengths = 1.2 * uniform(dims) - 0.6, 0.05 + 0.45 * uniform(dims)
             # The orthogonal factor of a normal matrix turns any direction into any other alike.
-            turn = torch.linalg.qr(torch.randn(dims, dims, generator=generator, dtype=dtype))[0]
+            turn = torch.linalg.qr(torch.randn(dims, dims, generator=source, dtype=dtype))[0]
             inside = (((places - center) @ turn) / lengths).square().sum(1) <= 1.0
             total += (2.0 * uniform(1) - 0.5) * inside
         # One that is empty, as ellipses can be darker than nothing or fall between pixels, is drawn again.
@@ -60,7 +63,7 @@ def pretrain(
     network: nn.Module,
     A: Operator,
     *,
-    shape: Sequence[int] | None = None,
+    shape: int | Sequence[int] | None = None,
     steps: int = 1000,
     batch: int = 4,
     iterations: int = 10,
@@ -89,7 +92,7 @@ def pretrain(
         require_count(name, value)
     require_positive("noise", noise, zero=True)
     require_positive("learning_rate", learning_rate)
-    sizes = require_shape(A, shape, None, getattr(network, "dims", 2))
+    sizes, source = require_shape(A, shape, dims=getattr(network, "dims", None)), source_of(generator)
     parameters = [p for p in network.parameters() if p.requires_grad]
     if not parameters:
         raise ValueError("network has no parameters that require grad; there is nothing to train")
@@ -99,9 +102,9 @@ def pretrain(
     network.train()
     for _ in tqdm(range(steps), disable=not progress, unit="step", desc="pretraining"):
         with torch.no_grad():
-            x = random_ellipses(batch, sizes, generator=generator, dtype=A.dtype).to(A.device)
+            x = random_ellipses(batch, sizes, generator=source, dtype=A.dtype).to(A.device)
             clean = A @ x.flatten(1).mT
-            draws = torch.randn(clean.shape, generator=generator, dtype=A.dtype).to(A.device)
+            draws = torch.randn(clean.shape, generator=source, dtype=A.dtype).to(A.device)
             y = clean + noise * clean.abs().mean(0) * draws
             rough = cgls(A, y, iterations=iterations).image.mT.reshape(x.shape)
             unit = cgls(A, y, iterations=1).image.square().mean(0).sqrt().reshape(-1, *(1,) * len(sizes))

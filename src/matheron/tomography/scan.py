@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any, TypeVar
 
 import torch
@@ -99,16 +100,27 @@ def _unflatten(name: str, columns: Tensor, shape: tuple[int, ...]) -> Tensor:
     columns = require_float(name, columns)
     n = math.prod(shape)
     if columns.ndim not in (1, 2) or len(columns) != n:
-        raise ValueError(f"{name} has shape {tuple(columns.shape)} but {shape} needs ({n},) or ({n}, s)")
+        raise ValueError(
+            f"{name} has shape {tuple(columns.shape)}; give a column ({n},), or columns ({n}, s), which scan.flatten "
+            f"makes of {shape}, or (s, …) for a batch"
+        )
     return columns.reshape(shape) if columns.ndim == 1 else columns.mT.reshape(-1, *shape)
 
 
 def require_sizes(name: str, value: int | Sequence[int], dimensions: int) -> tuple[int, ...]:
-    """One size for all axes, or one for each."""
-    sizes = (value,) * dimensions if isinstance(value, int) else tuple(value)
+    """One size for all axes, or one for each; whole numbers of NumPy and PyTorch are whole numbers too."""
+    one = _whole(value)
+    sizes = tuple(map(_whole, one)) if isinstance(one, Iterable) else (one,) * dimensions
     if len(sizes) != dimensions:
         raise ValueError(f"{name} must be a whole number or {dimensions} of them, got {value!r}")
     return tuple(require_count(name, size) for size in sizes)
+
+
+def _whole(value: Any) -> Any:
+    try:
+        return value if isinstance(value, bool) else index(value)
+    except TypeError:
+        return value
 
 
 def require_angles(angles: Angles, stacklevel: int = 5) -> tuple[float, ...]:
@@ -148,12 +160,14 @@ def require_source(source_to_axis: float, source_to_detector: float, reach: floa
         )
 
 
-def warn_if_truncated(needed: float, half_width: float, offset: float, spacing: float, stacklevel: int = 5) -> None:
-    """A word where the disc within the image casts a shadow beyond the detector."""
+def warn_if_truncated(
+    needed: float, half_width: float, offset: float, spacing: float, stacklevel: int = 5, middle: str = "the axis"
+) -> None:
+    """A word where the disc within the image, or the ball within the volume, casts a shadow beyond the detector."""
     seen = half_width - abs(offset)
     if needed - seen > spacing:
         warnings.warn(
-            f"the detector reaches {seen:g} from the axis but the object's shadow {needed:g}; rays that miss it are "
+            f"the detector reaches {seen:g} from {middle} but the object's shadow {needed:g}; rays that miss it are "
             "not measured. Check detectors, detector_spacing and detector_offset",
             stacklevel=stacklevel,
         )

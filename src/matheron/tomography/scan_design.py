@@ -10,11 +10,14 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from tqdm import tqdm
 
-from matheron.arguments import require_count, require_finite, require_float
+from matheron.arguments import require_count, require_finite, require_float, require_positive
 from matheron.linear.design import require_criterion, scores
 from matheron.linear.sequential import SequentialPosterior
+from matheron.operators.base import Operator
 from matheron.solvers.iteration import draw_seed
+from matheron.tomography.counts import LineIntegrals
 from matheron.tomography.image_posterior import ImagePosterior
+from matheron.tomography.measurements import Weighed
 from matheron.tomography.views import Views
 
 Candidates = Sequence[float] | Sequence[int] | Tensor
@@ -29,6 +32,9 @@ class ScanDesign:
     the prior of ``posterior``, a fitted :class:`GaussianImage` or :class:`LinearizedDIP`, and conditioned pathwise.
     Scores are in units of the noise; ``"ese"`` leaves out the noise's own part, which is the same for all. A third
     criterion, ``"evr"``, is the variance that a view would take from all views that may yet be scanned.
+
+    ``weights`` are the precisions of new rays in units of the posterior's ``b``: a number, one for each detector, or
+    one for each candidate and detector. Without them a detector is as good as it was on average in the pilot scan.
 
     A prior that follows the scan, the g-prior, is brought up to date after every ``rescale_every`` angles. Measured
     values change nothing else, unless the model is fitted anew to all of them, after every ``refit_every`` angles.
@@ -56,6 +62,7 @@ class ScanDesign:
         candidates: Candidates,
         *,
         criterion: str = "ese",
+        weights: float | Float[Tensor, "..."] | None = None,
         num_samples: int = 1000,
         rescale_every: int | None = 5,
         refit_every: int | None = None,
@@ -76,6 +83,8 @@ class ScanDesign:
         # All that was or may be measured: the pilot, then these candidates.
         self._open = self._free.nonzero()[:, 0].tolist()
         self._views = self._pilot.joined(self._names[self._open])
+        self._weights = self._all_weights(weights)
+        """Of all rays of these views, if they have any."""
         self._measured = [posterior.y]
         self._source = torch.Generator().manual_seed(draw_seed(generator))
         self._indices: list[int] = []
@@ -115,25 +124,42 @@ class ScanDesign:
             found = torch.full((len(self._free),), torch.nan, dtype=torch.float64)
             found[self._open] = self._score()
             found[~self._free] = torch.nan
+            lost = (self._free & found.isnan()).nonzero()[:, 0].tolist()
+            if lost:
+                b = self.posterior.noise_precision
+                raise FloatingPointError(
+                    f"the scores of {len(lost)} candidates are not numbers, that of {self._names[lost[0]]:g} the "
+                    f"first: what would be measured is not finite in units of the noise, of precision {b:g}; fit the "
+                    "posterior with a larger noise, or in float64"
+                )
             self.candidate_scores.append(found)
             self._pending = int(found.nan_to_num(-torch.inf).argmax())
         return float(self._names[self._pending])
 
-    def tell(self, measurement: Float[Tensor, "..."] | None = None) -> None:
-        """What was measured at the angle that :meth:`ask` named; without it, that it will be."""
+    def tell(
+        self,
+        measurement: Float[Tensor, "..."] | None = None,
+        weights: float | Float[Tensor, "..."] | None = None,
+    ) -> None:
+        """What was measured at the angle that :meth:`ask` named; without it, that it will be.
+
+        ``weights`` are the precisions of its rays in units of the posterior's ``b``, where they are not as expected.
+        """
         if self._pending is None:
             raise RuntimeError("nothing was asked for; call ask(), measure there, then tell(measurement)")
-        if measurement is not None:
-            self._measured.append(self._require_view(measurement))
-        elif self.refit_every is not None:
+        taken = [] if measurement is None else [self._require_view(measurement)]
+        if not taken and self.refit_every is not None:
             raise ValueError("measurement is missing, and refit_every fits the model to it; tell(measurement)")
+        if weights is not None:
+            self._weigh(self._place(self._pending), self._require_weights(weights, 1)[0])
+        self._measured += taken
         chosen, self._pending = self._pending, None
         self._scores.append(float(self.candidate_scores[-1][chosen]))
         self._indices.append(chosen)
         self._free[chosen] = False
         if self._due(self.refit_every):
-            A = self._pilot.joined(self.angles).operator
-            self.posterior = self.posterior.refitted(A, torch.cat(self._measured), generator=self._source)
+            A, y = self._pilot.joined(self.angles).operator, torch.cat(self._measured)
+            self.posterior = self.posterior.refitted(A, y, weights=self._scanned(), generator=self._source)
             self._state, self._scaled = None, False
         elif self.posterior.follows_scan and self._due(self.rescale_every):
             self._state, self._scaled = None, True
@@ -145,21 +171,75 @@ class ScanDesign:
 
     def _conditioned(self) -> SequentialPosterior:
         """Samples of the prior as it is now, read out in all views, given those so far."""
-        everything, pilots = self._views.operator, len(self._pilot.names)
-        A = self._pilot.joined(self.angles).operator if self._scaled else None
-        prior = self.posterior.image_prior(A, self._source)
+        everything, pilots = self._readout(), len(self._pilot.names)
+        A, weights = (self._pilot.joined(self.angles).operator, self._scanned()) if self._scaled else (None, None)
+        prior = self.posterior.image_prior(A, self._source, weights=weights)
         drawn = (everything @ prior.draw(self.num_samples, self._source).mT).mT.contiguous()
         state = SequentialPosterior(
             prior.covariance, drawn, self.posterior.noise_precision, readout=everything, generator=self._source
         )
-        state.observe(self._views.rows(0, pilots), rows=self._views.place(0, pilots))
+        rows = self._views.place(0, pilots)
+        state.observe(everything.rows(rows), rows=rows)
         for chosen in self._indices:
             self._observe(state, chosen)
         return state
 
     def _observe(self, state: SequentialPosterior, chosen: int) -> None:
+        assert state.readout is not None
+        rows = self._place(chosen)
+        state.observe(state.readout.rows(rows), rows=rows)
+
+    def _place(self, chosen: int) -> slice:
+        """Where the rows of a candidate stand among those of all views."""
         place = len(self._pilot.names) + self._open.index(chosen)
-        state.observe(self._views.rows(place, place + 1), rows=self._views.place(place, place + 1))
+        return self._views.place(place, place + 1)
+
+    def _readout(self) -> Operator:
+        """``√w T`` of all views: what noise of one precision is added to."""
+        return self._views.operator if self._weights is None else Weighed(self._views.operator, self._weights)
+
+    def _scanned(self) -> Float[Tensor, " m"] | None:
+        """The weights of what was measured, pilot included."""
+        if self._weights is None:
+            return None
+        places = [self._views.place(0, len(self._pilot.names)), *(self._place(chosen) for chosen in self._indices)]
+        return torch.cat([self._weights[rows] for rows in places])
+
+    def _weigh(self, rows: slice, weights: Float[Tensor, " width"]) -> None:
+        """Take the weights of one view for others; samples of its rows are in their units."""
+        if self._weights is None:
+            self._weights = torch.ones(self._views.operator.shape[0]).to(self._measured[0])
+        before = self._weights[rows].clone()
+        if torch.equal(before, weights):
+            return
+        self._weights[rows] = weights
+        if self._state is not None and bool((before > 0).all()):
+            self._state.samples[:, rows] *= (weights / before).sqrt()
+            self._state.readout = self._readout()
+        else:
+            self._state = None
+
+    def _all_weights(self, weights: float | Tensor | None) -> Float[Tensor, " n"] | None:
+        """Of the pilot's rays, then of those of the open candidates."""
+        known, width = self.posterior.weights, self._views.width
+        if known is None and weights is None:
+            return None
+        pilot = torch.ones_like(self.posterior.y) if known is None else known
+        usual = pilot.reshape(-1, width).mean(0)
+        new = self._require_weights(usual if weights is None else weights, len(self._names))
+        return torch.cat([pilot, new[self._open].flatten()])
+
+    def _require_weights(self, weights: float | Tensor, views: int) -> Float[Tensor, "views width"]:
+        values = require_positive("weights", weights, zero=True).to(self.posterior.y)
+        shape, width = self._views.shape, self._views.width
+        if tuple(values.shape) in ((views, width), (views, *shape)):
+            return values.reshape(views, width)
+        if tuple(values.shape) not in ((), (width,), shape):
+            raise ValueError(
+                f"weights has shape {tuple(values.shape)}; give a number, one for each detector, {shape}, or "
+                f"{(views, *shape)} for all views"
+            )
+        return values.flatten().expand(views, width)
 
     @torch.no_grad()
     def _score(self) -> Float64[Tensor, " open"]:
@@ -172,7 +252,7 @@ class ScanDesign:
     def _require_view(self, measurement: Any) -> Float[Tensor, " width"]:
         measurement = require_float("measurement", measurement)
         shape, width = self._views.shape, self._views.width
-        if tuple(measurement.shape) not in (shape, (width,)):
+        if tuple(measurement.shape) not in (shape, (1, *shape), (width,)):
             raise ValueError(f"measurement has shape {tuple(measurement.shape)}; one view is {shape}, or ({width},)")
         return require_finite("measurement", measurement).reshape(-1).to(self._measured[0])
 
@@ -186,7 +266,8 @@ def design_scan(
     num: int,
     criterion: str = "ese",
     *,
-    measure: Callable[[float], Tensor] | None = None,
+    measure: Callable[[float], Tensor | LineIntegrals] | None = None,
+    weights: float | Float[Tensor, "..."] | None = None,
     refit_every: int | None = None,
     num_samples: int = 1000,
     rescale_every: int | None = 5,
@@ -196,7 +277,8 @@ def design_scan(
     """The ``num`` angles (or Fourier lines) of ``candidates`` that tell most of the image, one after the other.
 
     A loop over :class:`ScanDesign`, which is returned: ``.angles``, ``.indices``, ``.scores``. ``measure(angle)`` gives
-    the measurement at an angle; with it, ``refit_every`` fits the model anew to all data after every so many.
+    the measurement at an angle, or what :func:`from_counts` makes of it, the weights of its rays included; with it,
+    ``refit_every`` fits the model anew to all data after every so many.
 
     >>> import math, torch
     >>> from matheron.tomography import Fourier, GaussianImage
@@ -211,8 +293,8 @@ def design_scan(
     if refit_every is not None and measure is None:
         raise ValueError("refit_every is given but measure is not, so there is nothing to fit to; give measure=")
     design = ScanDesign(
-        posterior, candidates, criterion=criterion, num_samples=num_samples, rescale_every=rescale_every,
-        refit_every=refit_every, generator=generator,
+        posterior, candidates, criterion=criterion, weights=weights, num_samples=num_samples,
+        rescale_every=rescale_every, refit_every=refit_every, generator=generator,
     )  # fmt: skip
     if num > design.left:
         raise ValueError(
@@ -221,5 +303,6 @@ def design_scan(
         )
     for _ in tqdm(range(num), disable=not progress, unit="view", desc="design"):
         angle = design.ask()
-        design.tell(None if measure is None else measure(angle))
+        found = None if measure is None else measure(angle)
+        design.tell(*(found if isinstance(found, LineIntegrals) else (found,)))
     return design

@@ -17,7 +17,7 @@ from matheron.operators.diagonal import Diagonal
 from matheron.solvers.result import ConvergenceWarning
 from matheron.solvers.spectrum import largest_eigenvalue
 from matheron.tomography.differences import Differences
-from matheron.tomography.measurements import require_measurements, require_weights
+from matheron.tomography.measurements import require_measurements, require_shape, require_weights
 
 MARGIN = 1.05
 """Power iteration approaches a norm from below."""
@@ -40,7 +40,7 @@ def total_variation(
     A: Operator,
     y: Float[Tensor, " n"],
     *,
-    shape: Sequence[int],
+    shape: int | Sequence[int] | None = None,
     strength: float,
     weights: Float[Tensor, " n"] | None = None,
     iterations: int = 2000,
@@ -51,7 +51,8 @@ def total_variation(
 
     Chambolle and Pock's primal-dual method: with ``K = (B^½ A, c D)``, ``c`` making the two equally large,
     ``x ← x − τ Kᵀp`` and ``p ← prox(p + σ K (2x' − x))``, ``τ σ ‖K‖² < 1``, the norm measured. The ratio of ``τ`` and
-    ``σ`` follows the residuals, so that data and image may have any unit. ``shape`` is that of the image.
+    ``σ`` follows the residuals, so that data and image may have any unit. ``shape`` is that of the image where the scan
+    does not know it.
 
     >>> import math, torch
     >>> from matheron.tomography import ParallelBeam
@@ -59,7 +60,7 @@ def total_variation(
     >>> image = torch.zeros(16, 16)
     >>> image[4:10, 5:12] = 1.0
     >>> y = scan.operator() @ scan.flatten(image)
-    >>> found = total_variation(scan.operator(), y, shape=scan.image_shape, strength=0.1)
+    >>> found = total_variation(scan.operator(), y, strength=0.1)
     >>> bool((scan.image(found.image) - image).abs().max() < 0.05)
     True
     """
@@ -69,15 +70,14 @@ def total_variation(
     target, weighted = root * require_measurements(y, A)[:, 0], Diagonal(root) @ A
     if y.ndim != 1:
         raise ValueError(f"y has shape {tuple(y.shape)}; total variation takes one sinogram at a time, ({len(y)},)")
-    if math.prod(shape) != A.shape[1]:
-        raise ValueError(f"shape {tuple(shape)} has {math.prod(shape)} pixels but the operator {A.shape[1]} columns")
+    sizes = require_shape(A, shape)
     if not bool(target.any()):
         return TotalVariation(A.T @ torch.zeros_like(target), 0.0, torch.zeros(1, dtype=torch.float64))
-    D = Differences(shape, dtype=A.dtype, device=A.device)
+    D = Differences(sizes, dtype=A.dtype, device=A.device)
     generator = generator or torch.Generator().manual_seed(0)
     norm = MARGIN * math.sqrt(float(largest_eigenvalue(weighted.T @ weighted, generator, steps=30)))
     # ‖D‖² is at most four for each axis.
-    balance = norm / math.sqrt(4 * len(tuple(shape)))
+    balance = norm / math.sqrt(4 * len(sizes))
     limit = strength / balance
 
     x = torch.zeros(A.shape[1], dtype=A.dtype, device=A.device)

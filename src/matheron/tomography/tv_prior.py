@@ -20,7 +20,7 @@ from matheron.operators import Dense
 from matheron.operators.memory import free_memory
 from matheron.solvers import CG, Cholesky
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.tomography.inference import ImageModel
+from matheron.tomography.inference import COPIES, ImageModel
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.type_two import LearntFilters, TypeTwo, TypeTwoMAP, learn_filters
 
@@ -75,7 +75,8 @@ def learning_method(method: str, tangent: TangentModel, rows: int, descent: Desc
     if method == "sgd" or descent is not None:
         raise ValueError("prior 'tv' is learnt through the measurements; use method='exact' or 'cg', or em_steps=0")
     fits = rows <= SMALL and FactorizedSlopes.bytes(filters, rows) <= SHARE * free_memory(tangent.device)
-    fits = fits and rows * tangent.num_weights * tangent.dtype.itemsize <= KEEP * free_memory(tangent.device)
+    kept = COPIES * rows * tangent.num_weights * tangent.dtype.itemsize
+    fits = fits and kept <= KEEP * free_memory(tangent.device)
     return ("exact" if fits else "cg") if method == "auto" else method
 
 

@@ -165,7 +165,11 @@ class TypeTwo:
 
 
 class Seen:
-    """Gradients in the order they were asked for; those in the checkpoint of an interrupted run are not taken again."""
+    """Gradients in the order they were asked for; those in the checkpoint of an interrupted run are not taken again.
+
+    With the last of them comes the state of what takes the next. A point that is not the recorded one ends the record:
+    what follows it was of another ascent.
+    """
 
     def __init__(self, objective: TypeTwo, checkpoint: Checkpoint | None, identity: dict[str, Any]) -> None:
         self.objective, self.checkpoint, self.identity = objective, checkpoint, identity
@@ -173,18 +177,25 @@ class Seen:
         self.gradients: list[Tensor] = []
         self.history: list[dict[str, Any]] = []
         self.asked, self.began = 0, time.perf_counter()
+        self.state: dict[str, Tensor] | None = None
         saved = checkpoint.load(identity) if checkpoint else None
         if saved:
             tensors, header = saved
             self.points, self.gradients = list(tensors["points"]), list(tensors["gradients"])
             self.history = header["history"]
+            self.state = {name[6:]: value for name, value in tensors.items() if name.startswith("state.")}
             self.began -= self.history[-1]["seconds"]
 
     def __call__(self, theta: Float64[Tensor, " p"]) -> tuple[dict[str, Any], Float64[Tensor, " p"]]:
         """From the record, or anew."""
         place, self.asked = self.asked, self.asked + 1
         if place < len(self.points) and torch.equal(self.points[place], theta):
+            if place == len(self.points) - 1 and self.state is not None:
+                self.objective.slopes.restore(self.state)
             return self.history[place], self.gradients[place]
+        for kept in (self.points, self.gradients, self.history):
+            del kept[place:]
+        self.state = None
         record, gradient = self.objective(theta)
         record |= {"step": place, "seconds": time.perf_counter() - self.began}
         self.points.append(theta.clone())
@@ -192,6 +203,7 @@ class Seen:
         self.history.append(record)
         if self.checkpoint is not None and self.checkpoint.due:
             tensors = {"points": torch.stack(self.points), "gradients": torch.stack(self.gradients)}
+            tensors |= {f"state.{name}": value for name, value in self.objective.slopes.state().items()}
             self.checkpoint.save(tensors, {"identity": self.identity, "history": self.history})
         return record, gradient
 

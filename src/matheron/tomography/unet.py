@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from matheron.arguments import require_count
+from matheron.tomography.randomness import source_of
 
 SLOPE = 0.2
 """Of the leaky ReLU where its input is negative."""
@@ -23,7 +24,8 @@ class UNet(nn.Module):
     twice; ``Out`` is a 1 × 1 convolution. Group norm stands before every 3 × 3 convolution (``groups=None``: none) and
     a leaky ReLU after it. The blocks are the submodules by these names, so that each can have a prior of its own.
     ``scales`` counts image sizes, the first one included; ``dims=3`` makes all of it spatial. Weights are drawn from
-    ``generator``, biases are zero. Thesis, section 7.2.3 and appendix on tomographic reconstruction.
+    ``generator``, without one from a fresh seed; biases are zero. Thesis, section 7.2.3 and appendix on tomographic
+    reconstruction.
 
     >>> import torch
     >>> net = UNet(scales=3, channels=32, skip_channels=4, generator=torch.Generator().manual_seed(0))
@@ -69,7 +71,7 @@ class UNet(nn.Module):
             joined = convolution(channels + skip_channels)
             self.add_module(f"Up_{scale}", nn.Sequential(joined, convolution(channels)))
         self.add_module("Out", pointwise(1))
-        self._draw(generator)
+        self._draw(source_of(generator))
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class UNet(nn.Module):
             x = self.get_submodule(f"Up_{scale}")(torch.cat([x, beside], dim=1))
         return self.get_submodule("Out")(x)
 
-    def _draw(self, generator: torch.Generator | None) -> None:
+    def _draw(self, generator: torch.Generator) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Conv3d):
                 nn.init.kaiming_normal_(module.weight, a=SLOPE, nonlinearity="leaky_relu", generator=generator)
