@@ -26,6 +26,18 @@ def draw_seed(generator: torch.Generator | int | None) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
+def source_of(generator: torch.Generator | None) -> torch.Generator:
+    """``generator`` itself on the host; from another device, or without one, a generator of a seed drawn from it.
+
+    >>> g = torch.Generator()
+    >>> source_of(g) is g, source_of(None).initial_seed() == source_of(None).initial_seed()
+    (True, False)
+    """
+    if generator is not None and generator.device.type == "cpu":
+        return generator
+    return torch.Generator().manual_seed(draw_seed(generator))
+
+
 def permutation(n: int, generator: torch.Generator, device: torch.device) -> Int[Tensor, " n"]:
     """``0, …, n − 1`` in random order, drawn where the generator is and used on ``device``."""
     return torch.randperm(n, generator=generator, device=generator.device).to(device)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from matheron.arguments import require_count, require_finite, require_float
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 
 CRITERIA = ("ese", "eig", "evr")
 

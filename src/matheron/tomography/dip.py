@@ -13,15 +13,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from matheron.archive import digest
 from matheron.arguments import require_count, require_finite, require_float, require_positive, require_same
 from matheron.networks import TangentModel
 from matheron.operators.base import Operator
+from matheron.seeds import source_of
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import digest
 from matheron.tomography.cgls import cgls
 from matheron.tomography.differences import Differences
 from matheron.tomography.measurements import require_shape, require_sinogram, require_weights
-from matheron.tomography.randomness import source_of
 from matheron.tomography.unet import UNet
 
 CLIP = 1.0

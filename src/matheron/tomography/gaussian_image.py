@@ -15,7 +15,7 @@ from matheron.arguments import require_count, require_positive
 from matheron.kernels import Matern12
 from matheron.linear import SequentialPosterior
 from matheron.operators.base import Operator
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import ImagePrior, IndependentPixels, StationaryPixels, places
 from matheron.tomography.measurements import Whitened, require_shape, require_sinogram, require_weights

@@ -27,8 +27,8 @@ from matheron.networks import JacobianOperator, TangentModel
 from matheron.networks.priors import starting_prior
 from matheron.networks.report import LaplaceReport
 from matheron.operators.base import Operator
+from matheron.seeds import draw_seed
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.solvers.iteration import draw_seed
 from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import TangentImages

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from matheron.arguments import require_between, require_count
 from matheron.operators.base import Operator
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.measurements import require_sinogram, require_weights

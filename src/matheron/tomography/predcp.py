@@ -12,8 +12,8 @@ from matheron.arguments import require_count, require_positive
 from matheron.linear.filter_prior import FilterPrior
 from matheron.linear.filters import Filters
 from matheron.operators import Operator
+from matheron.seeds import source_of
 from matheron.tomography.differences import Differences
-from matheron.tomography.randomness import source_of
 
 EDGES = 2048
 """Pairs of neighbors beyond which a random choice stands for all."""

@@ -11,10 +11,10 @@ from tqdm import tqdm
 
 from matheron.arguments import require_count, require_positive, require_same
 from matheron.operators.base import Operator
+from matheron.seeds import source_of
 from matheron.tomography.cgls import cgls
 from matheron.tomography.dip import CLIP
 from matheron.tomography.measurements import require_shape
-from matheron.tomography.randomness import source_of
 from matheron.tomography.scan import require_sizes
 
 MOST_ELLIPSES = 12

@@ -14,7 +14,7 @@ from matheron.arguments import require_count, require_finite, require_float, req
 from matheron.linear.design import require_criterion, scores
 from matheron.linear.sequential import SequentialPosterior
 from matheron.operators.base import Operator
-from matheron.solvers.iteration import draw_seed
+from matheron.seeds import draw_seed
 from matheron.tomography.counts import LineIntegrals
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.measurements import Weighed

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from matheron.arguments import require_count
-from matheron.tomography.randomness import source_of
+from matheron.seeds import source_of
 
 SLOPE = 0.2
 """Of the leaky ReLU where its input is negative."""
