@@ -14,10 +14,8 @@ from matheron.arguments import require_positive
 from matheron.linear import (
     Descent,
     DiagonalPrior,
-    DualSolve,
     FilterPrior,
     GaussianCurvature,
-    PrimalSolve,
     Prior,
     StoredData,
     fit_posterior,
@@ -148,7 +146,8 @@ class LinearizedDIP(ImagePosterior):
         self.weights = None if weights is None else require_weights(weights, A)[:, 0]
         white = Whitened.of(A, self.y, self.weights)
         T, y = white.A, white.y
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        seed = draw_seed(generator)
+        source = torch.Generator().manual_seed(seed)
         tangent, mean = self.dip.tangent(), self.dip.image
         if self.prior_name == "tv" and em_steps:
             method = learning_method(method, tangent, len(y), descent)
@@ -172,17 +171,16 @@ class LinearizedDIP(ImagePosterior):
                 progress=progress, checkpoint=checkpoint,
             )  # fmt: skip
             prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
-        solved = isinstance(step, (DualSolve, PrimalSolve))
         learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step
         found = fit_posterior(
             data, prior, step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=learning, learn_noise=self.noise is None, mode=True, generator=source, progress=progress,
             checkpoint=checkpoint,
-            # Blocks of a network stand in for each other, and only solved systems are known to have converged.
-            estimator="pull" if self.prior_name == "blockwise" and solved else "function",
+            # Blocks of a network stand in for each other, as layers do.
+            estimator="pull" if self.prior_name == "blockwise" else "function",
         )  # fmt: skip
         self.prior, self.mode, self.history = found.prior, found.mode, found.history
-        self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share)
+        self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share, seed=seed)
         if learnt is not None:
             self.history, seconds = learnt.history, learnt.seconds + found.seconds
             self.report = replace(self.report, em_converged=learnt.converged, seconds=seconds)
