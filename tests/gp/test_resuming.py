@@ -54,8 +54,10 @@ def test_a_second_attempt_goes_on_as_well(tmp_path, monkeypatch):
 
 
 def test_writing_stays_a_small_share_of_the_time(tmp_path):
-    checkpoint = mt.solvers.Checkpoint(tmp_path / "c.checkpoint", seconds=0.0)
-    checkpoint.save({}, {"identity": {}})
-    assert checkpoint.recall("anything") is None
-    checkpoint._cost = 1e6
-    assert not checkpoint.due
+    left, asked = (mt.solvers.Checkpoint(tmp_path / "c.checkpoint", seconds=seconds) for seconds in (None, 0.0))
+    for checkpoint in (left, asked):
+        checkpoint.save({}, {"identity": {}})
+        assert checkpoint.recall("anything") is None
+        checkpoint._cost, checkpoint._written = 60.0, checkpoint._written - 100.0
+    assert not left.due
+    assert asked.due

@@ -13,6 +13,8 @@ from matheron.archive import Archive, Kind, read
 
 KIND = Kind("solve", 2)
 
+MINUTE = 60.0
+
 SHARE = 0.05
 """Of the time, that writing may take."""
 
@@ -21,7 +23,7 @@ SHARE = 0.05
 class Checkpoint:
     """Where an interrupted solve goes on from: ``path``, written every ``seconds``.
 
-    Where writing takes long, it is done less often, so that it stays a small share of the time. A finished solve
+    Left out, that is a minute, or longer where writing would take more than a small share of the time. A finished solve
     removes its checkpoint. ``notes`` of the caller are kept in the file too.
 
     >>> Checkpoint("solve.checkpoint", seconds=30.0).path.name
@@ -29,7 +31,7 @@ class Checkpoint:
     """
 
     path: Path | str
-    seconds: float = 60.0
+    seconds: float | None = None
     notes: dict[str, Any] = field(default_factory=dict, repr=False)
     _written: float = field(default=0.0, repr=False)
     _cost: float = field(default=0.0, repr=False)
@@ -47,7 +49,8 @@ class Checkpoint:
     @property
     def due(self) -> bool:
         """Whether the interval has passed."""
-        return time.monotonic() - self._written >= max(self.seconds, self._cost / SHARE)
+        interval = max(MINUTE, self._cost / SHARE) if self.seconds is None else self.seconds
+        return time.monotonic() - self._written >= interval
 
     def save(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
         """Write what the solve goes on from."""
