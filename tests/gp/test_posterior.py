@@ -67,6 +67,25 @@ def test_mean_and_samples_agree_between_solvers():
     assert "zero-mean" in posts[1].report.variance
 
 
+def test_primal_descent_is_told_which_part_of_its_targets_is_noise(monkeypatch):
+    seen = {}
+
+    def solve(self, system, Z, *, noise, original=mt.solvers.SGD.solve, **options):
+        seen.update(targets=Z, noise=noise)
+        return original(self, system, Z, noise=noise, **options)
+
+    monkeypatch.setattr(mt.solvers.SGD, "solve", solve)
+    X, y, x = problem(120)
+    gp, solver = mt.GaussianProcess(RBF(1.0), 0.5), mt.solvers.SGD(epochs=300, batch=32, tolerance=0.2)
+    post = gp.condition(X, y, num_samples=30, solver=solver, generator=3)
+    assert not seen["noise"][:, 0].any()
+    torch.testing.assert_close(seen["targets"][:, 1:] - seen["noise"][:, 1:], post.paths.prior(X))
+    assert 0.4 < seen["noise"][:, 1:].var() < 0.6
+    exact = gp.condition(X, y, num_samples=30, solver=mt.solvers.Cholesky(), generator=3)
+    error = (post.sample(x) - exact.sample(x)).square().mean().sqrt()
+    assert error < 0.5 * exact.variance(x).mean().sqrt()
+
+
 def test_exact_variances_can_be_asked_for_by_one_more_solve():
     X, y, x = problem(100)
     gp = mt.GaussianProcess(RBF(1.0), 0.05)

@@ -22,7 +22,7 @@ from matheron.kernels import Kernel
 from matheron.kernels.rows import join_rows, take_rows
 from matheron.operators import Diagonal, KernelOperator, Operator
 from matheron.seeds import draw_seed, normals
-from matheron.solvers import Auto, Cholesky, Result
+from matheron.solvers import SGD, Auto, Cholesky, Result
 from matheron.solvers.iteration import IterativeSolver
 
 Solver = Auto | Cholesky | IterativeSolver | InducingSGD
@@ -111,6 +111,8 @@ class Conditioning(nn.Module):
         self, *, guess: Tensor | None, generator: torch.Generator, seed: int, entries: int = 0, **options: Any
     ) -> Posterior:
         """Solve, and put the posterior together; ``entries`` of the kernel matrix were spent on the guess."""
+        if isinstance(self.solver, SGD) and self.prior is not None:
+            options["noise"] = self.drawn_noise(self.prior)
         result = self.solve(self.targets, guess=guess, generator=generator, **options)
         result = replace(result, epochs=result.epochs + entries / self.X.shape[0] ** 2)
         c = self.outputs
@@ -133,6 +135,13 @@ class Conditioning(nn.Module):
             reused=self.reused,
         )
         return Posterior(paths, self, report, exact_variance=result.exact)
+
+    @torch.no_grad()
+    def drawn_noise(self, prior: PriorFunctions) -> Float[Tensor, "n k"]:
+        """``[0 | ε]``: what primal descent moves from the targets to its regularizer for less variance."""
+        noise = torch.zeros_like(self.targets)
+        noise[:, self.outputs :] = self.targets[:, self.outputs :] - prior(self.X)
+        return noise
 
     @torch.no_grad()
     def extend(
