@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import matheron as mt
-from matheron.gp import condition, inducing
+from matheron.gp import condition, inducing, selection
 from matheron.kernels import RBF
 from tests.gp import twins
 from tests.gp.test_posterior import NOISE, problem
@@ -137,6 +137,16 @@ def test_condition_on_more_rows_through_the_same_points():
     mean, covariance, _ = twins.titsias(twins.rbf(1.0), X, y, NOISE, X[::10], x)
     torch.testing.assert_close(post.mean(x), mean, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(post.variance(x), covariance.diagonal(), rtol=1e-6, atol=1e-6)
+
+
+def test_nearest_rows_by_a_tree_are_those_of_the_table(generator):
+    X = torch.randn(700, 3, generator=generator, dtype=torch.float64)
+    X[-5:] = X[:5]
+    rows = torch.randperm(700, generator=generator)[:400]
+    by_tree, by_table = selection._nearest_by_tree(X, rows), selection._nearest_by_table(X, rows)
+    torch.testing.assert_close(by_tree[0], by_table[0], rtol=1e-9, atol=1e-12)
+    assert torch.equal(by_tree[1], by_table[1])
+    assert (by_tree[1] != rows).all()
 
 
 def test_elimination_keeps_the_number_asked_for_and_spreads_it():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from jaxtyping import Float
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from matheron.arguments import require_count
@@ -20,6 +21,12 @@ BLOCK = 1024
 
 TABLE = 2**24
 """Distances that exist at once."""
+
+TREE_COLUMNS = 12
+"""Inputs beyond which a tree of the rows saves no distances."""
+
+TREE_ROWS = 256
+"""Rows below which building it costs more than it saves."""
 
 
 def k_means(X: Float[Tensor, "n d"], num: int, generator: torch.Generator) -> Float[Tensor, "num d"]:
@@ -110,6 +117,23 @@ def random_rows(X: Tensor, num: int, generator: torch.Generator) -> Tensor:
 
 def _nearest(X: Float[Tensor, "n d"], rows: Tensor) -> tuple[Float[Tensor, " r"], Tensor]:
     """Squared distance of some rows to, and index of, the nearest other row."""
+    if X.device.type == "cpu" and X.shape[1] <= TREE_COLUMNS and len(rows) >= TREE_ROWS:
+        return _nearest_by_tree(X, rows)
+    return _nearest_by_table(X, rows)
+
+
+def _nearest_by_tree(X: Float[Tensor, "n d"], rows: Tensor) -> tuple[Float[Tensor, " r"], Tensor]:
+    """In about ``n log n`` steps where inputs are few."""
+    points = X.detach().to(torch.float64).numpy()
+    found = cKDTree(points).query(points[rows.numpy()], k=2, workers=torch.get_num_threads())
+    distances, indices = (torch.from_numpy(part) for part in found)
+    # A row is nearest to itself, and comes second where an equal one was met before it.
+    other = (indices[:, 0] == rows).to(torch.int64)[:, None]
+    return distances.gather(1, other)[:, 0].square().to(X.dtype), indices.gather(1, other)[:, 0]
+
+
+def _nearest_by_table(X: Float[Tensor, "n d"], rows: Tensor) -> tuple[Float[Tensor, " r"], Tensor]:
+    """From all distances, some at a time."""
     centered = X - X.mean(0)
     squares = centered.square().sum(1)
     distances, indices = [], []
