@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import matheron as mt
-from matheron.gp import condition, inducing, selection
+from matheron.gp import condition, inducing, inducing_sgd, selection
 from matheron.kernels import RBF
 from tests.gp import twins
 from tests.gp.test_posterior import NOISE, problem
@@ -92,7 +92,8 @@ def test_many_inducing_points_stay_in_the_precision_of_the_data(monkeypatch):
     assert report.solver.startswith("InducingSGD")
 
 
-def test_descent_gets_further_with_leading_directions():
+@pytest.mark.parametrize("seed", range(6))
+def test_descent_gets_further_with_leading_directions(seed):
     """Both go to one solution; where the data crowd, steps in its leading directions hold up those in all others."""
     g = torch.Generator().manual_seed(0)
     X = torch.randn(1500, 1, generator=g, dtype=torch.float64)
@@ -104,9 +105,22 @@ def test_descent_gets_further_with_leading_directions():
         solver = mt.gp.InducingSGD(epochs=0.5, batch=64, rank=rank)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
-            post = gp.condition(X, y, num_samples=0, inducing=Z, solver=solver, generator=g.manual_seed(1))
+            post = gp.condition(X, y, num_samples=0, inducing=Z, solver=solver, generator=seed)
+        assert not any("event" in record for record in post.report.trace)
         error[rank] = float((post.mean(X) - best).square().mean().sqrt())
     assert error[20] < 0.5 * error[0]
+
+
+def test_descent_that_went_astray_starts_again_from_where_it_was_good(monkeypatch):
+    measured = inducing_sgd._Descent.curvature
+    monkeypatch.setattr(inducing_sgd._Descent, "curvature", lambda self: measured(self) / 300.0)
+    X, y, _ = problem(300)
+    gp, solver = mt.GaussianProcess(RBF(0.5), 0.01), mt.gp.InducingSGD(epochs=8, batch=32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mt.solvers.ConvergenceWarning)
+        post = gp.condition(X, y, num_samples=2, inducing=40, solver=solver, generator=0)
+    assert "diverged" in post.report.trace[-1]["event"]
+    assert (post.mean(X) - y).square().mean() < 0.5 * y.square().mean()
 
 
 def test_inducing_numbers_are_chosen_for_the_user():

@@ -29,6 +29,9 @@ RESIDUAL_ROWS = 4096
 LIMIT = 1e3
 """Targets have unit mean square; a batch whose error has this much has blown up."""
 
+WORSE = 2.0
+"""Zero has a root mean square error of one; a pass with this much has gone astray."""
+
 SAMPLE = 8
 """Rows per direction from which the directions of largest curvature are found."""
 
@@ -46,14 +49,14 @@ class InducingSGD:
     """``min_v ½ Σ_i B_i (t_i − K_{x_i Z} v)² + ½ ‖v‖²_{K_ZZ}`` by minibatches of data and fresh random features.
 
     The gradient estimate is ``g = (n/r) K_ZI B_I (K_IZ v − t_I) + Φ_Z Φ_Zᵀ v``, with ``n`` the number of data rows
-    (thesis §4.3). Steps go along ``P g``: ``P = I − U diag(1 − λ_q/λ_i) Uᵀ``, with ``rank`` top eigenvectors of
+    (thesis §4.3). Steps go along ``P g``: ``P = I − U diag(max(0, 1 − ℓ/λ_i)) Uᵀ``, with ``rank`` top eigenvectors of
     ``K_ZX B K_XZ`` from a sample of rows, evens out the largest curvatures, so that steps can be as much longer in all
-    other directions; ``rank=0`` is the thesis' method. They are ``step / λ`` long, with ``λ`` the largest eigenvalue of
-    ``(n/r) P K_ZI B_I K_IZ`` measured on a few batches, and halve when a batch's error blows up. The answer is an
-    average over about the last ``1/averaging`` of the steps made. An epoch is ``n²`` kernel entries, as everywhere, so
-    that one pass over the data costs ``m / n`` of it; ``epochs=None`` stands for 30 passes, about the thesis'
-    number. All of them are made: the residual, that of ``K_ZX B (K_XZ v − t)``, is small long before ``v`` is right in
-    directions of little curvature, and only says whether the descent went astray.
+    other directions; ``rank=0`` is the thesis' method. They are ``step / λ`` long, with ``λ`` the largest curvature of
+    some batches, or more where single rows or the noise of batches ask for it, and halve when errors blow up. The
+    answer is an average over about the last ``1/averaging`` of the steps made. An epoch is ``n²`` kernel entries, as
+    everywhere, so that one pass over the data costs ``m / n`` of it, as does measuring the step; ``epochs=None`` stands
+    for 30 passes, about the thesis' number. All of them are made: the residual, that of ``K_ZX B (K_XZ v − t)``, is
+    small long before ``v`` is right in directions of little curvature, and only says whether the descent went astray.
 
     >>> InducingSGD(epochs=2.0).batch
     512
@@ -151,9 +154,9 @@ class _Descent:
         self.targets = targets / self.scale
         start = torch.zeros(self.m, targets.shape[1], dtype=X.dtype, device=X.device) if guess is None else guess
         self.v = start / self.scale
-        self.velocity, self.average = torch.zeros_like(self.v), self.v.clone()
+        self.velocity, self.average, self.safe = torch.zeros_like(self.v), self.v.clone(), self.v.clone()
         self.entries, self.events = 0, list[str]()
-        self.directions, self.shortening = self.leading(min(solver.rank, self.n, self.m))
+        self.directions, self.curvatures = self.leading(min(solver.rank, self.n, self.m))
         self.step = solver.step / self.curvature()
         self.steps = 0
 
@@ -163,7 +166,7 @@ class _Descent:
         return self.entries / self.n**2
 
     def leading(self, rank: int) -> tuple[Float[Tensor, "m q"], Float[Tensor, " q"]]:
-        """Top eigenvectors of ``K_ZX B K_XZ``, from a sample of rows, and the share of a step taken off along each.
+        """Top eigenvectors of ``K_ZX B K_XZ`` and their curvatures, from a sample of rows.
 
         The rows are in random order, so that the first ones are a sample. Their Gram matrix gives the vectors.
         """
@@ -185,16 +188,22 @@ class _Descent:
         values, vectors = values[kept], scale * vectors[:, kept] * (self.n / len(scale) / values[kept]).sqrt()
         self.entries += 2 * self.m * len(scale)
         directions = KernelOperator(self.kernel, self.Z, sample, memory=0) @ vectors.to(self.v.dtype)
-        return directions, (1.0 - values[-1] / values).to(self.v.dtype)
+        return directions, values.to(self.v.dtype)
 
     def preconditioned(self, gradient: Float[Tensor, "m k"]) -> Float[Tensor, "m k"]:
-        """``P g``: along the top directions curvature is then that along the last of them."""
+        """``P g``: shorter along the top directions."""
         if self.directions.shape[1] == 0:
             return gradient
         return gradient - multiply(self.directions, self.shortening[:, None] * multiply(self.directions.mT, gradient))
 
     def curvature(self) -> float:
-        """``λ_max((n/r) P K_ZI B_I K_IZ)`` over three random batches, by power iteration on their rows."""
+        """What a step is measured by: the largest of ``λ_max(Ĥ)`` of three random batches and of what rows allow.
+
+        ``Ĥ = (n/r) P K_ZI B_I K_IZ``. Leading curvatures are evened out to what the other directions of some row have,
+        and no further, as that limits the step anyhow.
+        """
+        rest, along = self.row_sizes()
+        self.shortening = (1.0 - self.allowed(rest) / self.curvatures).clamp_min(0.0)
         largest = 0.0
         for _ in range(3):
             start = int(torch.randint(self.n - self.batch + 1, (), generator=self.generator))
@@ -205,7 +214,34 @@ class _Descent:
                 pulled = block.rows(WHOLE).T @ (vector / vector.norm() / scale)
                 vector = (block @ self.preconditioned(pulled)) / scale
             largest = max(largest, float(vector.norm()) * self.n / self.batch)
-        return largest
+        return max(largest, self.allowed(rest + along @ (1.0 - self.shortening)))
+
+    def allowed(self, sizes: Float[Tensor, " n"]) -> float:
+        """The curvature that steps must reckon with where row ``i`` has ``ν_i = B_i K_iZ P K_Zi`` of it.
+
+        At least ``(n/r) max_i ν_i``: a row that is unlike the others is in few batches, and blows up there. And
+        ``E Ĥ² ≤ H² + ρ H``, ``ρ = (n/r) Σ_i ν_i² / Σ_i ν_i``: with momentum ``β`` steps sum up to ``1/(1 − β)`` of
+        their length, and the noise of batches grows where they are longer than ``2(1 − β)/ρ``.
+        """
+        spread = float(sizes.square().sum() / sizes.sum()) / (2.0 * (1.0 - self.solver.momentum))
+        return max(float(sizes.max()), spread) * self.n / self.batch
+
+    def row_sizes(self) -> tuple[Float[Tensor, " n"], Float[Tensor, "n q"]]:
+        """``B_i ‖K_iZ‖²`` of every row: outside the leading directions, and along each of them."""
+        sizes, along = [], []
+        for start in range(0, self.n, BLOCK):
+            x = take_rows(self.X, slice(start, start + BLOCK))
+            size, pushed = self.v.new_zeros(x.shape[0]), self.v.new_zeros(x.shape[0], self.directions.shape[1])
+            for left in range(0, self.m, BLOCK):
+                points = slice(left, left + BLOCK)
+                tile = self.kernel(x, take_rows(self.Z, points))
+                size += tile.square().sum(1)
+                pushed += tile @ self.directions[points]
+            sizes.append(size)
+            along.append(pushed.square())
+        self.entries += self.n * self.m
+        squares = torch.cat(along) / self.noise
+        return (torch.cat(sizes) / self.noise[:, 0] - squares.sum(1)).clamp_min(0.0), squares
 
     def sweep(self, most: float) -> float:
         """All data once; returns the root mean square error relative to the targets."""
@@ -216,10 +252,10 @@ class _Descent:
             error = block @ ahead - self.targets[rows]
             size = float(error.square().mean())
             if not math.isfinite(size) or size > LIMIT:
-                self.restart()
-                continue
+                return self.restart()
             pulled = block.rows(WHOLE).T @ (error / self.noise[rows])
-            gradient = pulled * (self.n / len(error)) + self.regularizer(ahead)
+            # Windows at the ends are shorter: by their own length their few rows would make steps far too long.
+            gradient = pulled * (self.n / self.batch) + self.regularizer(ahead)
             self.velocity.mul_(self.solver.momentum).sub_(self.preconditioned(gradient), alpha=self.step)
             self.v += self.velocity
             self.steps += 1
@@ -227,7 +263,11 @@ class _Descent:
             squares, seen = squares + size * len(error), seen + len(error)
             if self.epochs >= most:
                 break
-        return math.sqrt(squares / max(seen, 1))
+        found = math.sqrt(squares / max(seen, 1))
+        if found > WORSE:
+            return self.restart()
+        self.safe = self.average.clone()
+        return found
 
     def rows(self, rows: slice) -> KernelOperator:
         """``K_IZ``, kept for the product with its transpose that follows."""
@@ -240,13 +280,12 @@ class _Descent:
         phi = self.kernel.features(self.solver.features, dimension=self.Z.shape[1], generator=self.generator)(self.Z)
         return multiply(phi, multiply(phi.mT, v))
 
-    def restart(self) -> None:
-        """Back to the average, with half the step."""
-        self.v, self.velocity = self.average.clone(), torch.zeros_like(self.v)
-        if not bool(self.v.isfinite().all()):
-            self.v, self.average = torch.zeros_like(self.v), torch.zeros_like(self.v)
-        self.step /= 2.0
+    def restart(self) -> float:
+        """Back to where the last good pass ended, with half the step; the error of the pass is that of none."""
+        self.v, self.average, self.velocity = self.safe.clone(), self.safe.clone(), torch.zeros_like(self.v)
+        self.step, self.steps = self.step / 2.0, 0
         self.events.append(f"diverged: step halved to {self.step:.3g}")
+        return math.inf
 
     def residual(self) -> tuple[Float[Tensor, " k"], int]:
         """``‖(K_ZX B K_XZ + K_ZZ) v − K_ZX B t‖ / ‖K_ZX B t‖`` on some random inducing points."""

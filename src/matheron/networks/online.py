@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from matheron.arguments import require_count, require_positive
 from matheron.linear import Descent, DiagonalPrior, Prior, WarmStart, draw_regularizers
 from matheron.linear.em_state import EMState
-from matheron.linear.mackay import Estimator, maximized
+from matheron.linear.mackay import maximized
 from matheron.networks.data import NetworkData
 from matheron.networks.inference import choose, kept
 from matheron.networks.inputs import Forward, call, flat, moved, single_output
@@ -166,9 +166,9 @@ class OnlineLaplace:
         found = choice.step.posterior(held, prior, drawn, mode=True, warm=warm, generator=self._source)
         state = EMState(prior, held, drawn, warm, self.history, drawn.epochs, 0.0, self._seed)
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
-        # Measured on MNIST: with the g-prior, estimates by the pull of solved systems learn the better precision.
-        estimator: Estimator = estimator_of(self.prior_name) if isinstance(choice.step, Descent) else "pull"
-        state = maximized(state, found, estimator=estimator, learn_noise=learns_noise, seconds=found.seconds)
+        state = maximized(
+            state, found, estimator=estimator_of(self.prior_name), learn_noise=learns_noise, seconds=found.seconds
+        )
         if isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / state.data.noise_precision)
         held_prior = held_to(state.prior, tangent.weights)
