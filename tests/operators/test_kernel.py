@@ -1,5 +1,8 @@
 """Kernel matrices in tiles against dense ones."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -342,3 +345,16 @@ def test_inference_mode_sees_the_matrix_of_its_own_tensors():
         first = K @ torch.ones(30)
         torch.testing.assert_close(K @ torch.ones(30), first)
         torch.testing.assert_close(first, kernel(X).sum(1))
+
+
+def test_a_matrix_that_was_kept_goes_with_its_operator():
+    K = KernelOperator(RBF().requires_grad_(False), torch.rand(50, 1))
+    K @ torch.ones(50)
+    assert K.tiles.keeps
+    matrix = weakref.ref(K.tiles.matrix)
+    gc.disable()
+    try:
+        del K
+        assert matrix() is None
+    finally:
+        gc.enable()

@@ -44,7 +44,7 @@ class KernelOperator(Operator):
         if memory is not None and memory < 0:
             raise ValueError(f"memory must be a number of bytes, zero or more, got {memory}")
         self.memory = memory
-        self.tiles = Tiles(self)
+        self.tiles = Tiles(kernel, self.X, self.Z, memory)
         super().__init__((self.X.shape[0], self.Z.shape[0]), self.X.dtype, self.X.device)
 
     def product(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "n s"]:

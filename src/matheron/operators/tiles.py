@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from matheron.kernels import Kernel
 from matheron.kernels.evaluator import Evaluator, Scratch
 from matheron.kernels.tiling import TILE, upper_tiles
 from matheron.operators.base import Index
 from matheron.operators.layout import multiply
 from matheron.operators.memory import free_memory
-
-if TYPE_CHECKING:
-    from matheron.operators.kernel import KernelOperator
 
 KEEP = 0.5
 """The share of free memory a kept matrix may take, unless a budget is given."""
@@ -24,8 +22,9 @@ KEEP = 0.5
 class Tiles:
     """Prepared inputs, and the rows kept so far; both forgotten when a hyperparameter or an input changes."""
 
-    def __init__(self, operator: KernelOperator) -> None:
-        self.operator = operator
+    def __init__(self, kernel: Kernel, X: Tensor, Z: Tensor, memory: int | None) -> None:
+        # Not the operator that holds these: a circle of references would keep the matrix until it is looked for.
+        self.kernel, self.X, self.Z, self.memory = kernel, X, Z, memory
         self.version: tuple[Any, ...] = ()
         self.seen: list[Tensor] = []
         self.evaluator: Evaluator
@@ -37,11 +36,11 @@ class Tiles:
         """``K[rows] V`` from kept rows where there are any."""
         self._refresh()
         if isinstance(rows, slice):
-            rows = slice(*rows.indices(self.operator.shape[0]))
+            rows = slice(*rows.indices(self.X.shape[0]))
             if rows.step == 1 and self.keeps:
                 self._fill(rows)
                 return multiply(self.matrix[rows], V)
-            if rows.step == 1 and self.operator.Z is self.operator.X and rows == slice(0, len(V), 1):
+            if rows.step == 1 and self.Z is self.X and rows == slice(0, len(V), 1):
                 return symmetric_product(self.evaluator, V)
             if rows.step == 1:
                 return tiled_product(self.evaluator, rows, V)
@@ -53,26 +52,26 @@ class Tiles:
     def holds(self, rows: slice) -> bool:
         """Whether these rows are kept already."""
         self._refresh()
-        start, stop, step = rows.indices(self.operator.shape[0])
+        start, stop, step = rows.indices(self.X.shape[0])
         return self.keeps and step == 1 and bool(self.filled[start // TILE[0] : -(-stop // TILE[0])].all())
 
     @torch.no_grad()
     def _refresh(self) -> None:
-        K = self.operator
-        tensors = (*K.kernel.parameters(), *K.kernel.buffers(), K.X, K.Z)
+        X, Z = self.X, self.Z
+        tensors = (*self.kernel.parameters(), *self.kernel.buffers(), X, Z)
         version = tuple((_address(t), _changes(t)) for t in tensors)
         if version == self.version:
             return
-        n, m = K.shape
-        self.evaluator = K.kernel.evaluator(K.X.detach(), K.X.detach() if K.Z is K.X else K.Z.detach())
-        if self.keeps and self.matrix.shape == K.shape and self.matrix.dtype == K.X.dtype:
+        n, m = X.shape[0], Z.shape[0]
+        self.evaluator = self.kernel.evaluator(X.detach(), X.detach() if Z is X else Z.detach())
+        if self.keeps and self.matrix.shape == (n, m) and self.matrix.dtype == X.dtype:
             # Its memory is taken already: asking for free memory beside it would let the matrix go.
             self.filled.zero_()
         else:
-            budget = KEEP * free_memory(K.device) if K.memory is None else K.memory
-            self.keeps = 0 < n * m * K.X.dtype.itemsize <= budget
+            budget = KEEP * free_memory(X.device) if self.memory is None else self.memory
+            self.keeps = 0 < n * m * X.dtype.itemsize <= budget
             if self.keeps:
-                self.matrix = torch.empty(n, m, dtype=K.X.dtype, device=K.device)
+                self.matrix = torch.empty(n, m, dtype=X.dtype, device=X.device)
                 self.filled = torch.zeros(-(-n // TILE[0]), dtype=torch.bool)
         # Storages seen are held, so that no other takes their address.
         self.version, self.seen = version, [t.detach() for t in tensors]
@@ -80,10 +79,10 @@ class Tiles:
     @torch.no_grad()
     def _fill(self, rows: slice) -> None:
         first, last = rows.start // TILE[0], -(-rows.stop // TILE[0])
-        m = self.operator.shape[1]
+        n, m = self.X.shape[0], self.Z.shape[0]
         buffer = Scratch(self.matrix.dtype, self.matrix.device)
         for chunk in (~self.filled[first:last]).nonzero()[:, 0].tolist():
-            part = slice((first + chunk) * TILE[0], min((first + chunk + 1) * TILE[0], self.operator.shape[0]))
+            part = slice((first + chunk) * TILE[0], min((first + chunk + 1) * TILE[0], n))
             for start in range(0, m, TILE[1]):
                 columns = slice(start, min(start + TILE[1], m))
                 kept = self.matrix[part, columns]
