@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """What has a dtype and a device: tensors, operators, data."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its numbers."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        ...
 
 
 def draw_seed(generator: torch.Generator | int | None) -> int:
@@ -43,6 +60,6 @@ def permutation(n: int, generator: torch.Generator, device: torch.device) -> Int
     return torch.randperm(n, generator=generator, device=generator.device).to(device)
 
 
-def normals(rows: int, columns: int, like: Tensor, generator: torch.Generator) -> Float[Tensor, "r c"]:
+def normals(shape: Sequence[int], like: Placed, generator: torch.Generator) -> Float[Tensor, "..."]:
     """Standard normal numbers, drawn where the generator is, of the dtype and on the device of ``like``."""
-    return torch.randn(rows, columns, dtype=like.dtype, generator=generator, device=generator.device).to(like.device)
+    return torch.randn(shape, dtype=like.dtype, generator=generator, device=generator.device).to(like.device)

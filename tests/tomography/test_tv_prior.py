@@ -112,6 +112,20 @@ def test_predcp_can_be_left_out(fitted):
     assert both[1].history[-1]["evidence"] > both[0].history[-1]["evidence"]
 
 
+def interrupt_at(gradient, monkeypatch):
+    """From now on the learning of a TV prior ends once before that gradient; returns where each was asked for."""
+    original, calls = TypeTwo.__call__, []
+
+    def interrupted(self, theta):
+        calls.append(theta)
+        if len(calls) == gradient:
+            raise KeyboardInterrupt
+        return original(self, theta)
+
+    monkeypatch.setattr(TypeTwo, "__call__", interrupted)
+    return calls
+
+
 def test_an_interrupted_fit_goes_on_from_its_em_step(fitted, tmp_path, monkeypatch):
     dip, y = fitted
     path, settings = tmp_path / "fit", TypeTwoMAP(em_steps=2)
@@ -121,15 +135,8 @@ def test_an_interrupted_fit_goes_on_from_its_em_step(fitted, tmp_path, monkeypat
         g = torch.Generator().manual_seed(0)
         return post.fit(y, method="exact", ascent=settings, final_samples=2, generator=g, checkpoint=checkpoint)
 
-    whole, original, calls = fit(), TypeTwo.__call__, []
-
-    def interrupted(self, theta):
-        calls.append(theta)
-        if len(calls) == len(whole.history) - 3:
-            raise KeyboardInterrupt
-        return original(self, theta)
-
-    monkeypatch.setattr(TypeTwo, "__call__", interrupted)
+    whole = fit()
+    interrupt_at(len(whole.history) - 3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         fit(Checkpoint(path, seconds=0.0))
     again = fit(Checkpoint(path, seconds=0.0))
@@ -149,15 +156,7 @@ def test_an_interrupted_fit_by_conjugate_gradients_ends_in_the_same_samples(fitt
         options = {"method": "cg", "ascent": settings, "final_samples": 2, "generator": g}
         return LinearizedDIP(dip, "tv").fit(y, checkpoint=checkpoint, **options)
 
-    whole, original, calls = fit(), TypeTwo.__call__, []
-
-    def interrupted(self, theta):
-        calls.append(theta)
-        if len(calls) == gradients:
-            raise KeyboardInterrupt
-        return original(self, theta)
-
-    monkeypatch.setattr(TypeTwo, "__call__", interrupted)
+    whole, calls = fit(), interrupt_at(gradients, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         fit(Checkpoint(path, seconds=0.0))
     again = fit(Checkpoint(path, seconds=0.0))

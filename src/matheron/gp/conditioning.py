@@ -104,7 +104,7 @@ class Conditioning(nn.Module):
         """``[y − m | f(X) + ε]`` for rows yet unseen."""
         if self.prior is None:
             return residual
-        noise = row_noise.sqrt()[:, None] * normals(X.shape[0], self.prior.num, X, generator)
+        noise = row_noise.sqrt()[:, None] * normals((X.shape[0], self.prior.num), X, generator)
         return torch.cat([residual, self.prior(X) + noise], dim=1)
 
     def posterior(

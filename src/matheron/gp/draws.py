@@ -42,7 +42,7 @@ class PriorFunctions(nn.Module):
     ) -> PriorFunctions:
         """``num`` functions of inputs with as many columns as ``like``."""
         features = kernel.features(num_features, dimension=like.shape[1], generator=generator)
-        return cls(features, normals(features.num, num, like, generator), num_features)
+        return cls(features, normals((features.num, num), like, generator), num_features)
 
     @property
     def num(self) -> int:
@@ -60,7 +60,7 @@ class PriorFunctions(nn.Module):
 
     def more(self, num: int, generator: torch.Generator) -> PriorFunctions:
         """These and ``num`` new ones of the same features."""
-        new = normals(self.features.num, num, self.weights, generator)
+        new = normals((self.features.num, num), self.weights, generator)
         return PriorFunctions(self.features, torch.cat([self.weights, new], dim=1), self.num_features)
 
 
@@ -89,7 +89,7 @@ class PriorDraws(nn.Module):
     def draw(cls, kernel: Kernel, X: Tensor, num: int, *, num_features: int, generator: torch.Generator) -> PriorDraws:
         """``num`` functions, and one normal per row of ``X`` for each."""
         functions = PriorFunctions.draw(kernel, num, num_features=num_features, like=X, generator=generator)
-        return cls(functions, normals(X.shape[0], num, X, generator))
+        return cls(functions, normals((X.shape[0], num), X, generator))
 
     @property
     def num(self) -> int:
@@ -113,5 +113,5 @@ class PriorDraws(nn.Module):
         if num <= self.num:
             return PriorDraws(self.functions.first(num), self.normals[:, :num])
         missing = num - self.num
-        fresh = normals(self.normals.shape[0], missing, self.normals, generator)
+        fresh = normals((self.normals.shape[0], missing), self.normals, generator)
         return PriorDraws(self.functions.more(missing, generator), torch.cat([self.normals, fresh], dim=1))

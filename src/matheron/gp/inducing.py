@@ -60,7 +60,7 @@ class InducingConditioning(Conditioning):
         """``[y − m | ε]``."""
         if self.prior is None:
             return residual
-        noise = row_noise.sqrt()[:, None] * normals(X.shape[0], self.prior.num, X, generator)
+        noise = row_noise.sqrt()[:, None] * normals((X.shape[0], self.prior.num), X, generator)
         return torch.cat([residual, noise], dim=1)
 
     def solve(self, targets: Float[Tensor, "n k"], **options: Any) -> Result:

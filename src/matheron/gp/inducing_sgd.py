@@ -17,7 +17,7 @@ from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
 from matheron.operators import KernelOperator
 from matheron.operators.layout import multiply
-from matheron.seeds import draw_seed, permutation
+from matheron.seeds import draw_seed, normals, permutation
 from matheron.solvers.iteration import Monitor
 from matheron.solvers.result import Result
 from matheron.solvers.windows import windows
@@ -209,7 +209,7 @@ class _Descent:
             start = int(torch.randint(self.n - self.batch + 1, (), generator=self.generator))
             rows = slice(start, start + self.batch)
             block, scale = self.rows(rows), self.noise[rows].sqrt()
-            vector = torch.randn(self.batch, 1, dtype=self.X.dtype, generator=self.generator).to(self.X.device)
+            vector = normals((self.batch, 1), self.X, self.generator)
             for _ in range(16):
                 pulled = block.rows(WHOLE).T @ (vector / vector.norm() / scale)
                 vector = (block @ self.preconditioned(pulled)) / scale

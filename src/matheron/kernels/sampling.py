@@ -12,7 +12,7 @@ from matheron.arguments import require_count
 from matheron.kernels.base import Kernel
 from matheron.kernels.feature_map import FeatureMap, NoFeaturesError
 from matheron.kernels.rows import take_rows
-from matheron.seeds import draw_seed
+from matheron.seeds import draw_seed, normals
 
 MOST_POINTS = 5_000
 """Inputs beyond which a Cholesky factor takes minutes."""
@@ -61,7 +61,7 @@ def sample_prior(
 
 def by_features(phi: FeatureMap, x: Tensor, num: int, generator: torch.Generator) -> Float[Tensor, "num n"]:
     """``w φ(x)ᵀ`` with ``w ~ N(0, I)``, block by block."""
-    weights = torch.randn(num, phi.num, dtype=x.dtype, generator=generator, device=generator.device).to(x.device)
+    weights = normals((num, phi.num), x, generator)
     blocks = (slice(start, start + BLOCK) for start in range(0, x.shape[0], BLOCK))
     return torch.cat([weights @ phi(take_rows(x, block)).mT for block in blocks], dim=1)
 

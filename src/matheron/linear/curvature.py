@@ -11,6 +11,7 @@ from torch import Tensor
 from matheron.arguments import require_count, require_finite, require_float, require_positive
 from matheron.operators import Diagonal, Operator
 from matheron.operators.base import Index
+from matheron.seeds import normals
 
 
 class Curvature(Operator):
@@ -53,8 +54,7 @@ class Curvature(Operator):
 
     def normals(self, num: int, generator: torch.Generator) -> Float[Tensor, "num m"]:
         """``u ~ N(0, I)``, one draw per row."""
-        shape = (require_count("num", num), self.shape[0])
-        return torch.randn(shape, dtype=self.dtype, generator=generator, device=generator.device).to(self.device)
+        return normals((require_count("num", num), self.shape[0]), self, generator)
 
 
 class _DiagonalCurvature(Curvature):

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from matheron.arguments import require_count, require_finite, require_float
-from matheron.seeds import draw_seed
+from matheron.seeds import draw_seed, normals
 
 CRITERIA = ("ese", "eig", "evr")
 
@@ -167,6 +167,6 @@ def conditioned(
 
     ``L`` is the ``factor`` of the covariance of what was measured, noise included; ``cross`` that with all of ``F``.
     """
-    noise = torch.randn(observed.shape, dtype=F.dtype, generator=generator, device=generator.device).to(F.device)
+    noise = normals(observed.shape, F, generator)
     weights = torch.cholesky_solve((observed + noise).mT.to(factor.dtype), factor)
     return F - (weights.mT @ cross).to(F.dtype)

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from matheron.arguments import require_count, require_float, require_positive
+from matheron.seeds import normals
 
 
 class Prior(ABC):
@@ -81,8 +82,7 @@ class Prior(ABC):
 
     def unit(self, num: int, generator: torch.Generator) -> Float[Tensor, "num d"]:
         """``u ~ N(0, I)``, one draw per row."""
-        shape = (require_count("num", num), self.num_weights)
-        return torch.randn(shape, dtype=self.dtype, generator=generator, device=generator.device).to(self.device)
+        return normals((require_count("num", num), self.num_weights), self, generator)
 
 
 class DiagonalPrior(Prior):

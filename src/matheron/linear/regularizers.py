@@ -11,6 +11,7 @@ from torch import Tensor
 from matheron.arguments import require_count
 from matheron.linear.data import Data
 from matheron.linear.prior import Prior
+from matheron.seeds import normals
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +65,15 @@ def draw_regularizers(
     ``mode=True`` adds the gradient at zero to the pass. ``keep_noise=True`` keeps ``(num, m)`` numbers, for
     :func:`~matheron.linear.solve_dual` and the plain objective.
     """
-    shape = (require_count("num", num), data.num_weights)
-    unit = torch.randn(shape, dtype=data.dtype, generator=generator, device=generator.device).to(data.device)
+    unit = normals((require_count("num", num), data.num_weights), data, generator)
     totals = torch.zeros(num + mode, data.num_weights, dtype=data.dtype, device=data.device)
     kept = torch.empty(num, data.num_rows, dtype=data.dtype, device=data.device) if keep_noise else None
     for rows, batch in data.in_order():
         if kept is None:
             columns = batch.curvature.draw(num, generator)
         else:
-            normals = batch.curvature.normals(num, generator)
-            kept[:, rows], columns = normals, batch.curvature.root @ normals.mT
+            kept[:, rows] = batch.curvature.normals(num, generator)
+            columns = batch.curvature.root @ kept[:, rows].mT
         if mode:
             zero = torch.zeros(batch.rows, 1, dtype=data.dtype, device=data.device)
             columns = torch.cat([columns, batch.loss_gradient(zero)], dim=1)

@@ -17,6 +17,7 @@ from matheron.linear.filter_prior import FilterPrior
 from matheron.linear.filters import Filters
 from matheron.operators import Diagonal, Operator
 from matheron.operators.memory import free_memory, gibibytes
+from matheron.seeds import normals
 from matheron.solvers import CG, Factored
 from matheron.solvers.system import System
 
@@ -143,8 +144,8 @@ class SampledSlopes:
         zero = torch.zeros(data.num_rows, dtype=data.dtype, device=data.device)
         self.targets = data.targets if with_targets and data.targets is not None else zero
         self.renewal = require_count("renewal", renewal)
-        self.unit = _normal((require_count("probes", probes), data.num_weights), data, generator)
-        self.noise = _normal((data.num_rows, probes), data, generator)
+        self.unit = normals((require_count("probes", probes), data.num_weights), data, generator)
+        self.noise = normals((data.num_rows, probes), data, generator)
         self.generator, self.calls, self.epochs = generator, 0, 0.0
         self._factor: Tensor | None = None
         self._guess: Tensor | None = None
@@ -191,7 +192,3 @@ class SampledSlopes:
         if self._factor is None or self.calls % self.renewal == 0:
             self._factor = self.solver.preconditioner.factor(System(system), self.generator)
         return replace(self.solver, preconditioner=Factored(known=self._factor))
-
-
-def _normal(shape: tuple[int, int], data: StoredData, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, dtype=data.dtype, generator=generator, device=generator.device).to(data.device)

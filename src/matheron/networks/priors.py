@@ -46,6 +46,7 @@ def starting_prior(
 def estimator_of(name: str) -> Estimator:
     """How the effective dimension is estimated for a prior of this name.
 
-    Layers stand in for each other: from a few samples the dimension of one in function space is as often negative.
+    Layers, and blocks of them, stand in for each other: from a few samples the dimension of one in function space is as
+    often negative.
     """
-    return "pull" if name == "layerwise" else "function"
+    return "pull" if name in ("layerwise", "blockwise") else "function"

@@ -175,7 +175,7 @@ class Sketch(Nystrom):
 
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """One pass over the matrix."""
-        test = normals(system.n, self.rank_for(system.n), system.noise, generator)
+        test = normals((system.n, self.rank_for(system.n)), system, generator)
         test = torch.linalg.qr(test)[0]
         columns = system.kernel_rows(slice(0, system.n), test).to(torch.float64)
         return nystrom_factor(columns, test.to(torch.float64).mT @ columns)
@@ -225,7 +225,7 @@ class RandomizedSVD(Preconditioner):
 
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """Two passes over the kernel matrix."""
-        test = normals(system.n, self.rank_for(system.n), system.noise, generator)
+        test = normals((system.n, self.rank_for(system.n)), system, generator)
         everything = slice(0, system.n)
         basis = torch.linalg.qr(system.kernel_rows(everything, test).to(torch.float64))[0]
         small = basis.mT @ system.kernel_rows(everything, basis.to(system.dtype)).to(torch.float64)

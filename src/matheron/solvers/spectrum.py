@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.operators import Operator
+from matheron.seeds import normals
 from matheron.solvers.system import System
 
 
@@ -27,7 +28,7 @@ def largest_eigenvalue(
     matrix: Float[Tensor, "b b"] | Operator, generator: torch.Generator, steps: int = 15
 ) -> Float[Tensor, ""]:
     """``λ_max`` by power iteration, with the norm of the last product: never above, and close for kernel blocks."""
-    vector = torch.randn(matrix.shape[0], dtype=matrix.dtype, generator=generator).to(matrix.device)
+    vector = normals((matrix.shape[0],), matrix, generator)
     for _ in range(steps):
         vector = matrix @ (vector / vector.norm())
     return vector.norm()

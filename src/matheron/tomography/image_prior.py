@@ -14,6 +14,7 @@ from matheron.kernels import Kernel, sample_prior
 from matheron.kernels.sampling import MOST_POINTS, by_cholesky
 from matheron.linear import GaussianCurvature, Prior, RowKernel, StoredData
 from matheron.operators import Diagonal, KernelOperator, Operator
+from matheron.seeds import normals
 
 CHUNK = 256
 """Draws of weights at a time."""
@@ -56,9 +57,7 @@ class IndependentPixels(ImagePrior):
 
     def draw(self, num: int, generator: torch.Generator) -> Float[Tensor, "num pixels"]:
         """``√v u``."""
-        shape = (num, len(self.like))
-        unit = torch.randn(shape, dtype=self.like.dtype, generator=generator, device=generator.device)
-        return math.sqrt(self.variance) * unit.to(self.like.device)
+        return math.sqrt(self.variance) * normals((num, len(self.like)), self.like, generator)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from matheron.linear import (
 )
 from matheron.linear.fitting import require_numbers
 from matheron.networks import JacobianOperator, TangentModel
-from matheron.networks.priors import starting_prior
+from matheron.networks.priors import estimator_of, starting_prior
 from matheron.networks.report import LaplaceReport
 from matheron.operators.base import Operator
 from matheron.seeds import draw_seed
@@ -34,7 +34,7 @@ from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
 from matheron.tomography.measurements import Weighed, Whitened, require_sinogram, require_weights
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.tv_prior import block_groups, learn_tv, learning_method, starting_filters
-from matheron.tomography.type_two import TypeTwoMAP
+from matheron.tomography.type_two import LearntFilters, TypeTwoMAP
 
 PRIORS = ("g", "isotropic", "blockwise", "tv")
 
@@ -162,22 +162,15 @@ class LinearizedDIP(ImagePosterior):
         prior, floored = self._start(tangent, model, scale_draws, source)
         data, step, learnt = model.data, model.step, None
         if isinstance(prior, FilterPrior) and em_steps:
-            known = None
-            if self.predcp:
-                unit = self.dip.unit / self.predcp
-                known = PredCP.of(prior.filters, Phi, tuple(mean.shape), unit=unit, generator=source)
-            learnt = learn_tv(
-                prior, model, known, ascent or TypeTwoMAP(), learn_noise=self.noise is None, generator=source,
-                progress=progress, checkpoint=checkpoint,
-            )  # fmt: skip
+            settings: dict[str, Any] = {"generator": source, "progress": progress, "checkpoint": checkpoint}
+            learnt = self._learn_smoothness(prior, model, Phi, ascent or TypeTwoMAP(), **settings)
             prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
         learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step
         found = fit_posterior(
             data, prior, step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=learning, learn_noise=self.noise is None, mode=True, generator=source, progress=progress,
             checkpoint=checkpoint,
-            # Blocks of a network stand in for each other, as layers do.
-            estimator="pull" if self.prior_name == "blockwise" else "function",
+            estimator=estimator_of(self.prior_name),
         )  # fmt: skip
         self.prior, self.mode, self.history = found.prior, found.mode, found.history
         self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share, seed=seed)
@@ -232,6 +225,16 @@ class LinearizedDIP(ImagePosterior):
         predcp = self.predcp if self.prior_name == "tv" else None
         other = LinearizedDIP(dip, self.prior_name, noise=self.noise, predcp=predcp, evidence=self.evidence)
         return other.fit(y, weights=weights, generator=source, **self._again)
+
+    def _learn_smoothness(
+        self, prior: FilterPrior, model: ImageModel, Phi: Operator, ascent: TypeTwoMAP, **settings: Any
+    ) -> LearntFilters:
+        """Variances and lengthscales of filters by Type-II MAP, held to little total variation where that is asked."""
+        known, source = None, settings["generator"]
+        if self.predcp:
+            unit, shape = self.dip.unit / self.predcp, tuple(self.dip.image.shape)
+            known = PredCP.of(prior.filters, Phi, shape, unit=unit, generator=source)
+        return learn_tv(prior, model, known, ascent, learn_noise=self.noise is None, **settings)
 
     def _start(
         self, tangent: TangentModel, model: ImageModel, draws: int, generator: torch.Generator

@@ -18,6 +18,7 @@ from matheron.networks import TangentModel
 from matheron.networks.inference import KEEP, SMALL
 from matheron.operators import Dense
 from matheron.operators.memory import free_memory
+from matheron.seeds import normals
 from matheron.solvers import CG, Cholesky
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.tomography.inference import COPIES, ImageModel
@@ -87,7 +88,7 @@ def starting_filters(tangent: TangentModel, model: ImageModel, generator: torch.
     """
     filters, data = filters_of(tangent), model.data
     assert data.targets is not None
-    pulled = data.features.T @ torch.randn(data.num_rows, PROBES, dtype=data.dtype, generator=generator).to(data.device)
+    pulled = data.features.T @ normals((data.num_rows, PROBES), data, generator)
     traces = filters.forms(pulled, pulled)[:, 0].mean(1)
     start = filters.num_blocks * traces / data.targets.double().square().sum().cpu()
     # A block that moves no measurement has no say in them, whatever its precision.
