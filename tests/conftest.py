@@ -7,9 +7,16 @@ import pytest
 import torch
 from hypothesis import settings
 
-# Tests never look at the clock.
-settings.register_profile("matheron", deadline=None)
+# Tests never look at the clock, and a commit has one verdict; --hypothesis-profile=explore looks at other examples.
+settings.register_profile("matheron", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("matheron")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Start every test from the same state of the global generator, whatever ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture
