@@ -2,8 +2,8 @@
 
 All methods share the hyperparameters published for each split, and ours are run once more at values learnt here.
 Predictive variances come from 64 posterior functions (thesis §4.5.1). SDD, SGD and CG may take a fifth of the thesis'
-100,000 steps of 512 rows, hundreds of epochs on a small set; newer solvers have ``epochs``. The first split goes first,
-then the newer solvers on the other splits, learnt hyperparameters, peers, and at last SDD, SGD and CG elsewhere.
+100,000 steps of 512 rows, hundreds of epochs on a small set; newer solvers have ``epochs``. These go first on every
+split, then learnt hyperparameters, SDD, SGD and CG on the first split, peers, and at last those three elsewhere.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ def plan(config: Config) -> Iterator[Part]:
             for name in config.sets:
                 yield from (Part(name, index, method, methods[method]) for method in chosen)
 
-    yield from parts(range(1), methods)
-    yield from parts(range(1, config.splits), [method for method in methods if method not in slow])
+    yield from parts(range(config.splits), [method for method in methods if method not in slow])
     for index in range(config.learn_splits):
         for name in config.sets:
             yield Part(name, index, f"{OURS}, learnt", methods[OURS], learns=True)
+    yield from parts(range(1), slow)
     for method, (work, most) in peers(config).items():
         for index in range(config.peer_splits):
             for name in config.sets:
