@@ -62,7 +62,7 @@ def digest(*tensors: Tensor) -> str:
     for tensor in tensors:
         sparse = tensor.layout != torch.strided
         for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()) if sparse else (tensor,):
-            found.update(part.detach().contiguous().cpu().numpy().tobytes())
+            found.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 
 

@@ -108,7 +108,7 @@ def test_an_order_that_changes_is_refused_where_it_matters(monkeypatch: pytest.M
     monkeypatch.setattr(inference, "KEEP", 0.0)
     model, X, y = problem("classification", n=40)
     la = LinearizedLaplace(model, "classification")
-    with pytest.raises(ValueError, match="another order in every pass"):
+    with pytest.raises(ValueError, match="in another order, in every pass"):
         la.fit(Shuffled(X, y), method="cg", em_steps=1, final_samples=2)
     la.fit(
         Shuffled(X, y), method="sgd", em_steps=0, final_samples=2, descent=Descent(epochs=20.0, tolerance=0.9),
@@ -127,7 +127,7 @@ def test_a_checkpoint_knows_network_targets_and_likelihood(keep: bool) -> None:
 
     same = identity(Bernoulli(), y)
     assert same == identity(Bernoulli(), y)
-    assert same["targets"] != identity(Bernoulli(), 1 - y)["targets"]
+    assert same["data"] != identity(Bernoulli(), 1 - y)["data"]
     assert same["offset"] != identity(Bernoulli(), y, affine=False)["offset"]
     assert same["curvature"] != identity(Bernoulli(), y, follow=True)["curvature"]
     assert same["likelihood"] != identity(Gaussian(), y.double())["likelihood"]

@@ -66,7 +66,7 @@ def test_workers_are_those_of_the_loader() -> None:
         DATA, batch_size=4, shuffle=True, num_workers=1, worker_init_fn=_nothing, timeout=7.0, prefetch_factor=3,
         multiprocessing_context="spawn",
     )  # fmt: skip
-    ours = _reordered(loader, range(20), None)
+    ours = _reordered(loader, DATA, range(20), None)
     assert ours.worker_init_fn is _nothing
     assert (ours.timeout, ours.prefetch_factor, ours.num_workers, ours.batch_size) == (7.0, 3, 1, 4)
     assert ours.multiprocessing_context is loader.multiprocessing_context

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.archive import digest
 from matheron.linear import Batch, Curvature, Data, StoredData
-from matheron.networks.inputs import batch_size, flat, moved
+from matheron.networks.inputs import batch_size, flat, moved, tensors
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Gaussian
 from matheron.networks.linearization import KeptLinearization, Linearization
@@ -101,7 +101,7 @@ class NetworkData(Data):
     """Where ``B`` is taken, if not at the network's outputs."""
 
     marks: tuple[str, ...]
-    """A digest of the targets of every batch, in the order of the first pass."""
+    """A digest of every batch, in the order of the first pass."""
 
     def batches(self, generator: torch.Generator | None = None) -> Iterator[NetworkBatch]:
         """One pass; a pass of another length than the first is refused."""
@@ -147,21 +147,22 @@ class NetworkData(Data):
         return KeptData(found, self.likelihood, torch.cat(targets), size, follow=self.follow)
 
     def require_order(self) -> None:
-        """Refuse data that do not come in the order of the first pass again, for steps that go by place."""
-        if self.loading.order is not None:
+        """Refuse data that do not come as in the first pass again, for steps that go by place."""
+        if self.loading.steady:
             return
-        again = tuple(digest(self.likelihood.place(y, self.dtype, self.device)) for _, y in self.loading.walk(None))
+        again = tuple(self._mark(x, y) for x, y in self._walk(None))
         if again != self.marks:
             raise ValueError(
-                "loader gives its data in another order in every pass, and this method goes by their place; "
-                "give a DataLoader of an indexed data set, a list of batches, or method='sgd'"
+                "loader gives other data, or the same in another order, in every pass, and this method goes by their "
+                "place; give a DataLoader of an indexed data set without augmentation, a list of batches, or "
+                "method='sgd'"
             )
 
     def identity(self) -> dict[str, Any]:
-        """Sizes, the weights linearized at, the targets, and what is made of them."""
+        """Sizes, the weights linearized at, inputs and targets, and what is made of them."""
         return super().identity() | {
             "network": digest(self.tangent.weights),
-            "targets": digest(torch.tensor(list("".join(self.marks).encode()), dtype=torch.uint8)),
+            "data": digest(torch.tensor(list("".join(self.marks).encode()), dtype=torch.uint8)),
             "likelihood": _told(self.likelihood),
             "offset": "affine" if self.affine else "simple",
             "curvature": "tangent" if self.follow else "network",
@@ -186,6 +187,9 @@ class NetworkData(Data):
         for x, y in self.loading.walk(generator):
             yield moved(x, self.device), y
 
+    def _mark(self, x: Any, y: Any) -> str:
+        return digest(*tensors(x), self.likelihood.place(y, self.dtype, self.device))
+
     def _examine(self) -> tuple[int, int, tuple[str, ...]]:
         data, rows, marks = 0, 0, list[str]()
         for x, y in self._walk(None):
@@ -199,7 +203,7 @@ class NetworkData(Data):
                 raise ValueError(
                     f"the loss of batch {len(marks)} is NaN or infinite; check its targets and the likelihood"
                 )
-            marks.append(digest(self.likelihood.place(y, self.dtype, self.device)))
+            marks.append(self._mark(x, y))
             data, rows = data + len(outputs), rows + outputs.numel()
         if data == 0:
             raise ValueError("loader is empty; give it at least one batch")
@@ -233,7 +237,7 @@ class KeptData(StoredData):
         return super().identity() | {
             "network": digest(self.features.outputs),
             "offset": digest(self.features.offset),
-            "targets": digest(self.labels),
+            "data": digest(self.labels),
             "likelihood": _told(self.likelihood),
             "curvature": "tangent" if self.follow else "network",
         }

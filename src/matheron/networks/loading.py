@@ -18,6 +18,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+from matheron.networks.augmentation import held, repeats
 from matheron.networks.inputs import batch_size as size_of
 from matheron.networks.inputs import rows, tensors
 
@@ -60,8 +61,8 @@ class Loading:
     """Passes over the data, in an order drawn from a generator, or in one that stays the same without.
 
     A ``DataLoader`` of an indexed data set is walked in our own order, all of it, so that the same seed gives the same
-    passes: its sampler is asked once which data there are. A batch sampler keeps its batches, in another order. Other
-    iterables are taken as they come.
+    passes: its sampler is asked once which data there are. A batch sampler keeps its batches, in another order. Inputs
+    that are drawn at random are held at one draw. Other iterables are taken as they come.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -73,6 +74,10 @@ class Loading:
     source: Iterable[Any]
     order: Sequence[Any] | None
     """Indices of the data, or of those of each batch; none where they come as they come."""
+    data: Any = None
+    """What the indices are of, alike in every pass."""
+    steady: bool = False
+    """Whether data are known to be the same, and in the same order, in every pass without a generator."""
 
     @classmethod
     def of(cls, loader: Any, batch_size: int = BATCH) -> Loading:
@@ -82,7 +87,15 @@ class Loading:
         if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
             loader = DataLoader(loader, batch_size=batch_size)
         if isinstance(loader, DataLoader):
-            return cls(loader, _order(loader))
+            order = _order(loader)
+            if order is None:
+                return cls(loader, None)
+            indices = [i for batch in order for i in batch] if _by_batches(loader) else order
+            data, steady = held(loader.dataset, indices)
+            single = loader.batch_sampler is None
+            # What makes a batch of them may draw numbers too.
+            alike = repeats(lambda i: loader.collate_fn(data[i] if single else [data[i]]), indices)
+            return cls(loader, order, data, steady and alike)
         if isinstance(loader, Iterator) or not isinstance(loader, Iterable):
             raise TypeError(
                 f"loader is {type(loader).__name__}, which cannot be walked more than once; "
@@ -94,7 +107,7 @@ class Loading:
         """One pass: inputs and targets."""
         source: Any = self.source
         if self.order is not None:
-            source = _reordered(source, self.order, generator)
+            source = _reordered(source, self.data, self.order, generator)
         for batch in source:
             yield parts(batch)
 
@@ -135,13 +148,18 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
+def _by_batches(loader: DataLoader) -> bool:
+    """Whether a sampler of the user's own says which data belong together."""
+    return loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler
+
+
 def _order(loader: DataLoader) -> Sequence[Any] | None:
-    batches = loader.batch_sampler
+    batches: Any = loader.batch_sampler
     if isinstance(loader.dataset, IterableDataset):
         return None
-    if batches is not None and type(batches) is not BatchSampler:
+    if _by_batches(loader):
         return [list(batch) for batch in batches]
-    sampler: Any = loader.sampler if batches is None else batches.sampler
+    sampler = loader.sampler if batches is None else batches.sampler
     if type(sampler) is SubsetRandomSampler:
         return list(sampler.indices)
     if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
@@ -149,7 +167,7 @@ def _order(loader: DataLoader) -> Sequence[Any] | None:
     return range(len(sampler)) if type(sampler) is SequentialSampler else list(sampler)
 
 
-def _reordered(loader: DataLoader, order: Sequence[Any], generator: torch.Generator | None) -> DataLoader:
+def _reordered(loader: DataLoader, data: Any, order: Sequence[Any], generator: torch.Generator | None) -> DataLoader:
     if generator is not None:
         order = [order[i] for i in torch.randperm(len(order), generator=generator).tolist()]
     batches = loader.batch_sampler
@@ -161,7 +179,7 @@ def _reordered(loader: DataLoader, order: Sequence[Any], generator: torch.Genera
         walked = {"batch_sampler": order}
     # Workers that persist would do so for one pass.
     return DataLoader(
-        loader.dataset,
+        data,
         **walked,
         collate_fn=loader.collate_fn,
         num_workers=loader.num_workers,
