@@ -43,14 +43,14 @@ def draw_seed(generator: torch.Generator | int | None) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
-def source_of(generator: torch.Generator | None) -> torch.Generator:
-    """``generator`` itself on the host; from another device, or without one, a generator of a seed drawn from it.
+def source_of(generator: torch.Generator | int | None) -> torch.Generator:
+    """``generator`` itself on the host; for one elsewhere, a seed or none, a generator of its own.
 
     >>> g = torch.Generator()
-    >>> source_of(g) is g, source_of(None).initial_seed() == source_of(None).initial_seed()
-    (True, False)
+    >>> source_of(g) is g, source_of(7).initial_seed(), source_of(None).initial_seed() == source_of(None).initial_seed()
+    (True, 7, False)
     """
-    if generator is not None and generator.device.type == "cpu":
+    if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
         return generator
     return torch.Generator().manual_seed(draw_seed(generator))
 

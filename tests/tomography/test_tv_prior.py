@@ -9,7 +9,7 @@ from torch import nn
 from matheron.linear.exact import Primal
 from matheron.networks import JacobianOperator, TangentModel
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.tomography import DeepImagePrior, LinearizedDIP, PredCP, TypeTwoMAP, UNet, filters_of
+from matheron.tomography import DeepImagePrior, LinearizedDIP, PredCP, TypeTwoMAP, UNet, filters_of, linearized_dip
 from matheron.tomography.inference import ImageModel
 from matheron.tomography.tv_prior import learning_method, mode_of, starting_filters
 from matheron.tomography.type_two import TypeTwo
@@ -136,12 +136,38 @@ def test_an_interrupted_fit_goes_on_from_its_em_step(fitted, tmp_path, monkeypat
         return post.fit(y, method="exact", ascent=settings, final_samples=2, generator=g, checkpoint=checkpoint)
 
     whole = fit()
-    interrupt_at(len(whole.history) - 3, monkeypatch)
+    calls = interrupt_at(len(whole.history) - 3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         fit(Checkpoint(path, seconds=0.0))
     again = fit(Checkpoint(path, seconds=0.0))
+    assert len(calls) == len(whole.history) + 1
     torch.testing.assert_close(again.prior.values, whole.prior.values)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["exact", "cg"])
+def test_what_was_learnt_outlives_an_interruption_of_the_last_samples(fitted, tmp_path, monkeypatch, method):
+    dip, y = fitted
+
+    def fit(checkpoint=None):
+        options = {"method": method, "ascent": TypeTwoMAP(steps=6, probes=2), "final_samples": 2}
+        return LinearizedDIP(dip, "tv").fit(y, generator=7, checkpoint=checkpoint, **options)
+
+    whole, calls = fit(), interrupt_at(0, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(linearized_dip, "fit_posterior", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit(Checkpoint(tmp_path / "fit", seconds=3600.0))
+    assert len(calls) == len(whole.history)
+    again = fit(Checkpoint(tmp_path / "fit", seconds=3600.0))
+    assert len(calls) == len(whole.history)
+    assert torch.equal(again.deviations, whole.deviations)
+    assert not list(tmp_path.iterdir())
+
+
+def interrupted(*arguments, **options):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")

@@ -16,7 +16,7 @@ def most_informative(
     num: int,
     criterion: str = "eig",
     *,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> Design:
     """``argmax_I ½ logdet(I + Lᵀ K_II L)`` greedily: the ``num`` inputs whose labels together say most.
 

@@ -133,7 +133,7 @@ class GPyTorchKernel(Kernel):
         *,
         dimension: int | None = None,
         orthogonal: bool = False,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> FeatureMap:
         """There are none."""
         raise NoFeaturesError(

@@ -71,7 +71,7 @@ class Kernel(nn.Module, ABC):
         *,
         dimension: int | None = None,
         orthogonal: bool = False,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> FeatureMap:
         """A random map ``φ`` with ``E φ(x) φ(z)ᵀ = k(x, z)`` that follows this kernel's hyperparameters.
 

@@ -21,7 +21,7 @@ class FeatureMap(nn.Module, ABC):
 
     The base draws are buffers in float64, whatever dtype the map is moved to; the hyperparameters are those of
     ``kernel`` at each call, which the map refers to but does not own. So ``φ(x) w`` with fixed ``w`` is one random
-    function, that deforms as the hyperparameters are learnt. ``seed`` is that of the draws if no generator was passed.
+    function, that deforms as the hyperparameters are learnt. ``seed`` is that of the draws, if no generator was passed.
 
     >>> import torch
     >>> from matheron.kernels import RBF

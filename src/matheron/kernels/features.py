@@ -29,7 +29,7 @@ def features(
     *,
     dimension: int | None = None,
     orthogonal: bool = False,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> FeatureMap:
     """``φ`` with ``E φ(x) φ(z)ᵀ = k(x, z)``; see :meth:`Kernel.features`.
 
@@ -38,8 +38,8 @@ def features(
     """
     require_count("num", num)
     seed = None
-    if generator is None:
-        seed = draw_seed(None)
+    if not isinstance(generator, torch.Generator):
+        seed = draw_seed(generator)
         generator = torch.Generator().manual_seed(seed)
     drawer = Drawer(kernel, dimension, orthogonal, generator)
     expanded = terms(kernel)

@@ -12,7 +12,7 @@ from matheron.arguments import require_count
 from matheron.kernels.base import Kernel
 from matheron.kernels.feature_map import FeatureMap, NoFeaturesError
 from matheron.kernels.rows import take_rows
-from matheron.seeds import draw_seed, normals
+from matheron.seeds import normals, source_of
 
 MOST_POINTS = 5_000
 """Inputs beyond which a Cholesky factor takes minutes."""
@@ -28,7 +28,7 @@ def sample_prior(
     kernel: Kernel,
     x: Float[Tensor, "n d"],
     num: int,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     num_features: int = 2000,
 ) -> Float[Tensor, "num n"]:
     """``f(x) ~ N(0, k(x, x))``: ``num`` functions at the rows of ``x``, one per row of the result (thesis §2.2.3).
@@ -45,18 +45,17 @@ def sample_prior(
     """
     require_count("num", num)
     x = kernel.check_inputs("x", x)
-    if generator is None:
-        generator = torch.Generator().manual_seed(draw_seed(None))
+    source = source_of(generator)
     with torch.no_grad():
         try:
-            phi = kernel.features(num_features, dimension=x.shape[1], generator=generator)
+            phi = kernel.features(num_features, dimension=x.shape[1], generator=source)
         except NoFeaturesError as reason:
             if x.shape[0] > MOST_POINTS:
                 raise NoFeaturesError(
                     f"x has {x.shape[0]} rows, more than the {MOST_POINTS} a Cholesky factor is made for, and {reason}"
                 ) from reason
-            return by_cholesky(kernel, x, num, generator)
-        return by_features(phi, x, num, generator)
+            return by_cholesky(kernel, x, num, source)
+        return by_features(phi, x, num, source)
 
 
 def by_features(phi: FeatureMap, x: Tensor, num: int, generator: torch.Generator) -> Float[Tensor, "num n"]:

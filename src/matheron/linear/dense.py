@@ -67,7 +67,7 @@ def solve_dense(
     mode: bool = True,
     warm: Warm | None = None,
     settings: DenseSolve | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> Samples:
     """``ζ = H⁻¹ (A w₀ + ΦᵀBε)`` and the mode by Newton's steps; ``8 d²`` bytes, refused where they do not fit.
 

@@ -117,7 +117,7 @@ def greedy_design(
     num: int,
     criterion: str = "eig",
     *,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> Design:
     """The best candidate, given it the next best, and so on: ``num`` of ``k``, each observed at most once.
 

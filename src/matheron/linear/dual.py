@@ -32,7 +32,7 @@ class Solver(Protocol):
     """What solves ``(I + LᵀKL) β = Z``: any of :mod:`matheron.solvers` that needs no kernel, such as CG or Cholesky."""
 
     def solve(
-        self, system: Operator, Z: Tensor, *, guess: Tensor | None = ..., generator: torch.Generator | None = ...
+        self, system: Operator, Z: Tensor, *, guess: Tensor | None = ..., generator: torch.Generator | int | None = ...
     ) -> Result:
         """Solve for all columns at once."""
 
@@ -192,7 +192,7 @@ def solve_dual(
     mode: bool = True,
     warm: Warm | None = None,
     settings: DualSolve | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> Samples:
     """``ζ = w₀ + A⁻¹ΦᵀL (I + LᵀKL)⁻¹ (u − LᵀΦw₀) ~ N(0, H⁻¹)`` with ``B = LLᵀ``, ``w₀ ~ N(0, A⁻¹)``, ``u ~ N(0, I)``.
 

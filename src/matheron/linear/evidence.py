@@ -50,7 +50,7 @@ def log_evidence(
     *,
     probes: int = 8,
     steps: int = 24,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> Evidence:
     """``𝓖(w, A)``; at the mode of a Gaussian likelihood it is the log evidence itself.
 
@@ -79,7 +79,7 @@ def log_evidence(
 
 @torch.no_grad()
 def log_determinant(
-    data: Data, prior: Prior, *, probes: int = 8, steps: int = 24, generator: torch.Generator | None = None
+    data: Data, prior: Prior, *, probes: int = 8, steps: int = 24, generator: torch.Generator | int | None = None
 ) -> tuple[Float[Tensor, " probes"], float]:
     """``logdet(I + A⁻¹M)``, an unbiased estimate of each probe but for the truncation of the recursion; and its passes.
 

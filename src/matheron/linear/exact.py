@@ -16,6 +16,7 @@ from torch import Tensor
 
 from matheron.arguments import require_count, require_finite, require_float, require_inputs
 from matheron.linear.precision import log_normalizer, precision, root, square, times
+from matheron.seeds import normals, source_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +36,10 @@ class Gaussian:
         """The diagonal, never negative."""
         return self.covariance.diagonal().clamp(min=0.0)
 
-    def sample(self, num: int, generator: torch.Generator | None = None) -> Float[Tensor, "num m"]:
+    def sample(self, num: int, generator: torch.Generator | int | None = None) -> Float[Tensor, "num m"]:
         """``mean + L u`` with ``L Lᵀ = covariance`` and ``u ~ N(0, I)``, one sample per row."""
         shape = (require_count("num", num), len(self.mean))
-        draws = torch.randn(shape, dtype=self.mean.dtype, generator=generator, device=self.mean.device)
+        draws = normals(shape, self.mean, source_of(generator))
         return self.mean + draws @ root("covariance", self.covariance).mT
 
 

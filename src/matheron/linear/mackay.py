@@ -154,7 +154,7 @@ def learn_prior(
     tolerance: float = 0.05,
     learn_noise: bool = False,
     regularizers: Regularizers | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     progress: bool = False,
     checkpoint: Checkpoint | Path | str | None = None,
     keep_checkpoint: bool = False,

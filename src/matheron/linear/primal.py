@@ -116,7 +116,7 @@ def solve_primal(
     mode: bool = True,
     warm: Warm | None = None,
     settings: PrimalSolve | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> Samples:
     """``ζ = R (I + RΦᵀBΦR)⁻¹ (u + RΦᵀBε)``, ``RR = A⁻¹``, ``u ~ N(0, I)``, and the mode by Newton's steps.
 

@@ -96,7 +96,7 @@ def sample_then_optimize(
     mode: bool = True,
     objective: Objective = "low-variance",
     settings: Descent | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     progress: bool = False,
     monitor: Monitor | None = None,
 ) -> Samples:

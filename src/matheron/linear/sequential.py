@@ -42,7 +42,7 @@ class SequentialPosterior:
         noise_precision: float,
         *,
         readout: Operator | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> None:
         samples = require_finite("samples", require_float("samples", samples))
         n = covariance.shape[0]

@@ -200,7 +200,7 @@ class LinearizedLaplace:
         """``g(ṽ, x) + J(x)ζ_j``: the same functions at every call, coherent across inputs."""
         return torch.cat([deviations.add_(mean) for mean, deviations in self._deviations(x)], dim=1)
 
-    def predictive_samples(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+    def predictive_samples(self, x: Any, generator: torch.Generator | int | None = None) -> Tensor:
         """Class probabilities of every function ``(s, batch, c)``; of other likelihoods observations, noise and all."""
         functions = self.functional_samples(x)
         if isinstance(self.likelihood, (Categorical, Bernoulli)):
@@ -239,7 +239,7 @@ class LinearizedLaplace:
         return torch.cat(parts, dim=1)
 
     def log_evidence(
-        self, loader: Any, *, batch_size: int = 128, probes: int = 8, generator: torch.Generator | None = None
+        self, loader: Any, *, batch_size: int = 128, probes: int = 8, generator: torch.Generator | int | None = None
     ) -> Evidence:
         """``𝓖`` at the learnt prior and the tangent model's optimum, or at the weights with ``evidence="network"``.
 

@@ -77,7 +77,7 @@ class Likelihood(ABC):
         """Return ``targets`` if they can be observations of ``outputs``."""
         return require_as_many("targets", targets, outputs)
 
-    def sample(self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | int | None = None) -> Tensor:
         """An observation of each output; needed for posterior predictive draws of observations only."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to draw observations; give it sample(...)")
 

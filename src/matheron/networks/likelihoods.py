@@ -14,6 +14,7 @@ from torch.nn import functional
 from matheron.arguments import require_finite, require_positive
 from matheron.linear.curvature import BernoulliCurvature, CategoricalCurvature, Curvature, GaussianCurvature
 from matheron.networks.likelihood import Likelihood, StructuredLikelihood, require_as_many
+from matheron.seeds import normals, source_of
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,10 @@ class Gaussian(StructuredLikelihood):
         return require_finite("targets", targets).to(outputs.dtype)
 
     def sample(
-        self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None
+        self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | int | None = None
     ) -> Float[Tensor, "*s b c"]:
         """With noise added."""
-        device = _place(outputs, generator)
-        drawn = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype, device=device)
-        return outputs + math.sqrt(self.noise) * drawn.to(outputs.device)
+        return outputs + math.sqrt(self.noise) * normals(outputs.shape, outputs, source_of(generator))
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,11 @@ class Categorical(StructuredLikelihood):
         return targets.long()
 
     def sample(
-        self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None
+        self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | int | None = None
     ) -> Shaped[Tensor, "*s b"]:
         """A class per row."""
-        p = outputs.softmax(-1).to(_place(outputs, generator))
-        drawn = torch.multinomial(p.flatten(0, -2), 1, generator=generator).reshape(p.shape[:-1])
+        p = outputs.softmax(-1).cpu()
+        drawn = torch.multinomial(p.flatten(0, -2), 1, generator=source_of(generator)).reshape(p.shape[:-1])
         return drawn.to(outputs.device)
 
 
@@ -163,11 +162,10 @@ class Bernoulli(StructuredLikelihood):
         return targets
 
     def sample(
-        self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | None = None
+        self, outputs: Float[Tensor, "*s b c"], generator: torch.Generator | int | None = None
     ) -> Float[Tensor, "*s b c"]:
         """Zeros and ones."""
-        p = outputs.sigmoid().to(_place(outputs, generator))
-        return torch.bernoulli(p, generator=generator).to(outputs.device)
+        return torch.bernoulli(outputs.sigmoid().cpu(), generator=source_of(generator)).to(outputs.device)
 
 
 NAMES: dict[str, type[Likelihood]] = {"regression": Gaussian, "classification": Categorical, "binary": Bernoulli}
@@ -180,8 +178,3 @@ def likelihood_of(value: str | Likelihood) -> Likelihood:
     if value in NAMES:
         return NAMES[value]()
     raise ValueError(f"likelihood must be one of {', '.join(NAMES)} or a Likelihood, got {value!r}")
-
-
-def _place(outputs: Tensor, generator: torch.Generator | None) -> torch.device:
-    """Where random numbers are drawn: by the generator, wherever the outputs are."""
-    return outputs.device if generator is None else generator.device

@@ -79,7 +79,7 @@ class OnlineLaplace:
         method: str = "auto",
         descent: Descent | None = None,
         batch_size: int = 128,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> None:
         if prior not in NAMES:
             raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {prior!r}")

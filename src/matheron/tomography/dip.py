@@ -84,7 +84,7 @@ class DeepImagePrior:
         weights: Float[Tensor, " m"] | None = None,
         steps: int = 2000,
         learning_rate: float = 3e-3,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
     ) -> DeepImagePrior:
@@ -135,7 +135,7 @@ class DeepImagePrior:
         y: Float[Tensor, " m"],
         *,
         weights: Float[Tensor, " m"] | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> DeepImagePrior:
         """A copy, fitted to other measurements of the same image from where this one stands, in as many steps."""
         _ = self.image

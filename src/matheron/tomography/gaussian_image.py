@@ -90,7 +90,7 @@ class GaussianImage(ImagePosterior):
         *,
         weights: Float[Tensor, " m"] | None = None,
         final_samples: int = 64,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> GaussianImage:
         """Learn what was not given, and condition the mean and ``final_samples`` prior images on ``y``.
 
@@ -120,7 +120,7 @@ class GaussianImage(ImagePosterior):
     def image_prior(
         self,
         A: Operator | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         *,
         weights: Float[Tensor, " n"] | None = None,
     ) -> ImagePrior:
@@ -135,7 +135,7 @@ class GaussianImage(ImagePosterior):
         y: Float[Tensor, " m"],
         *,
         weights: Float[Tensor, " m"] | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> GaussianImage:
         """The same model of other measurements of the same image."""
         other = GaussianImage(A, self.covariance_name, shape=self.shape, **self.given)

@@ -117,7 +117,7 @@ class ImagePosterior:
     def image_prior(
         self,
         A: Operator | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         *,
         weights: Float[Tensor, " n"] | None = None,
     ) -> ImagePrior:
@@ -133,7 +133,7 @@ class ImagePosterior:
         y: Float[Tensor, " m"],
         *,
         weights: Float[Tensor, " m"] | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> ImagePosterior:
         """The same model of other measurements of the same image; this one stays as it is."""
         raise NotImplementedError(f"{type(self).__name__} cannot be fitted; take GaussianImage or LinearizedDIP")

@@ -33,7 +33,7 @@ from matheron.tomography.image_prior import TangentImages
 from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
 from matheron.tomography.measurements import Weighed, Whitened, require_sinogram, require_weights
 from matheron.tomography.predcp import PredCP
-from matheron.tomography.tv_prior import block_groups, learn_tv, learning_method, starting_filters
+from matheron.tomography.tv_prior import block_groups, forget_tv, learn_tv, learning_method, starting_filters
 from matheron.tomography.type_two import LearntFilters, TypeTwoMAP
 
 PRIORS = ("g", "isotropic", "blockwise", "tv")
@@ -119,7 +119,7 @@ class LinearizedDIP(ImagePosterior):
         descent: Descent | None = None,
         ascent: TypeTwoMAP | None = None,
         scale_draws: int = DRAWS,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
         checkpoint: Checkpoint | Path | str | None = None,
     ) -> LinearizedDIP:
@@ -160,10 +160,10 @@ class LinearizedDIP(ImagePosterior):
         model = ImageModel.of(T @ Phi, y - offset, 1.0 / noise, method, descent, on_measurements=smooth)
         share = float(offset.norm() / (T @ mean.flatten()).norm())
         prior, floored = self._start(tangent, model, scale_draws, source)
-        data, step, learnt = model.data, model.step, None
+        data, step, learnt, ascent = model.data, model.step, None, ascent or TypeTwoMAP()
         if isinstance(prior, FilterPrior) and em_steps:
             settings: dict[str, Any] = {"generator": source, "progress": progress, "checkpoint": checkpoint}
-            learnt = self._learn_smoothness(prior, model, Phi, ascent or TypeTwoMAP(), **settings)
+            learnt = self._learn_smoothness(prior, model, Phi, ascent, **settings)
             prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
         learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step
         found = fit_posterior(
@@ -177,6 +177,7 @@ class LinearizedDIP(ImagePosterior):
         if learnt is not None:
             self.history, seconds = learnt.history, learnt.seconds + found.seconds
             self.report = replace(self.report, em_converged=learnt.converged, seconds=seconds)
+            forget_tv(checkpoint, ascent)
         self.effective_dimension = found.effective_dimension
         self._features = Phi
         self.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
@@ -186,7 +187,7 @@ class LinearizedDIP(ImagePosterior):
     def image_prior(
         self,
         A: Operator | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         *,
         weights: Float[Tensor, " n"] | None = None,
     ) -> TangentImages:
@@ -217,7 +218,7 @@ class LinearizedDIP(ImagePosterior):
         y: Float[Tensor, " m"],
         *,
         weights: Float[Tensor, " m"] | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> LinearizedDIP:
         """Network, prior and noise fitted to other measurements of the same image, the network from where it stands."""
         source = torch.Generator().manual_seed(draw_seed(generator))

@@ -73,7 +73,7 @@ class MonteCarloDropout(ImagePosterior):
         steps: int = 2000,
         learning_rate: float = 3e-3,
         final_samples: int = 64,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
         progress: bool = False,
     ) -> MonteCarloDropout:
         """Fit the network, then draw ``final_samples`` images; the noise is what their mean leaves of ``y``.

@@ -56,7 +56,7 @@ class PredCP:
         *,
         unit: float = 1.0,
         edges: int | None = EDGES,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> PredCP:
         """From the Jacobian ``φ`` of an image of this shape, a pass back for every pair of neighbors."""
         D = Differences(shape, dtype=Phi.dtype, device=Phi.device)

@@ -25,7 +25,7 @@ def random_ellipses(
     num: int,
     shape: int | Sequence[int],
     *,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "num *shape"]:
     """``num`` images of up to twelve ellipses, or ellipsoids, of random places, axes, turns and shades, from 0 to 1.
@@ -69,7 +69,7 @@ def pretrain(
     iterations: int = 10,
     noise: float = 0.05,
     learning_rate: float = 3e-3,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     progress: bool = False,
 ) -> list[float]:
     """``min_v E ‖u g(v, x̂) − x‖² / ‖x‖²`` over random ellipses ``x`` and their rough reconstructions ``x̂``, in place.

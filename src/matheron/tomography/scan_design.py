@@ -66,7 +66,7 @@ class ScanDesign:
         num_samples: int = 1000,
         rescale_every: int | None = 5,
         refit_every: int | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> None:
         if not isinstance(posterior, ImagePosterior) or type(posterior).image_prior is ImagePosterior.image_prior:
             raise TypeError(f"posterior must be a GaussianImage or LinearizedDIP, got {type(posterior).__name__}")
@@ -271,7 +271,7 @@ def design_scan(
     refit_every: int | None = None,
     num_samples: int = 1000,
     rescale_every: int | None = 5,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     progress: bool = False,
 ) -> ScanDesign:
     """The ``num`` angles (or Fourier lines) of ``candidates`` that tell most of the image, one after the other.

@@ -14,6 +14,7 @@ from torch import Tensor
 from matheron.arguments import require_count, require_positive
 from matheron.operators.base import Operator
 from matheron.operators.diagonal import Diagonal
+from matheron.seeds import source_of
 from matheron.solvers.result import ConvergenceWarning
 from matheron.solvers.spectrum import largest_eigenvalue
 from matheron.tomography.differences import Differences
@@ -45,7 +46,7 @@ def total_variation(
     weights: Float[Tensor, " n"] | None = None,
     iterations: int = 2000,
     tolerance: float = 1e-4,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
 ) -> TotalVariation:
     """``min ½ ‖A x − y‖²_B + strength · ‖D x‖₁`` with ``D`` the differences of neighbors (§ 7.1).
 
@@ -74,8 +75,8 @@ def total_variation(
     if not bool(target.any()):
         return TotalVariation(A.T @ torch.zeros_like(target), 0.0, torch.zeros(1, dtype=torch.float64))
     D = Differences(sizes, dtype=A.dtype, device=A.device)
-    generator = generator or torch.Generator().manual_seed(0)
-    norm = MARGIN * math.sqrt(float(largest_eigenvalue(weighted.T @ weighted, generator, steps=30)))
+    source = source_of(0 if generator is None else generator)
+    norm = MARGIN * math.sqrt(float(largest_eigenvalue(weighted.T @ weighted, source, steps=30)))
     # ‖D‖² is at most four for each axis.
     balance = norm / math.sqrt(4 * len(sizes))
     limit = strength / balance

@@ -107,7 +107,10 @@ def learn_tv(
     progress: bool = False,
     checkpoint: Checkpoint | Path | str | None = None,
 ) -> LearntFilters:
-    """Precisions, lengthscales and noise, by the evidence factorized or its gradient sampled, as the model solves."""
+    """Precisions, lengthscales and noise, by the evidence factorized or its gradient sampled, as the model solves.
+
+    Checkpoints, one beside ``checkpoint`` for each step, stay until :func:`forget_tv`.
+    """
     data, solver = model.data, getattr(model.step, "solver", None)
     assert data.targets is not None
     free = settings.em_steps is None
@@ -120,10 +123,8 @@ def learn_tv(
         slopes = SampledSlopes(start.filters, data, loose, settings.probes, generator, with_targets=free)
     history: list[dict[str, Any]] = []
     now, b, seconds = start, data.noise_precision, 0.0
-    place = Checkpoint.of(checkpoint)
-    for em_step in range(settings.em_steps or 1):
-        # A mode of its own makes every step a problem of its own.
-        beside = None if place is None else replace(place, path=f"{place.path}.{em_step}")
+    # A mode of its own makes every step a problem of its own.
+    for beside in _places(checkpoint, settings):
         objective = TypeTwo(
             now, slopes, predcp, held=None if free else mode_of(model, now, b, generator), equal=start.values,
             noise_precision=b, learn_noise=learn_noise, power=float(data.targets.double().square().mean()),
@@ -134,6 +135,18 @@ def learn_tv(
         now, b, history = learnt.prior, learnt.noise_precision, [*history, *learnt.history]
         seconds += learnt.seconds
     return replace(learnt, history=history, seconds=seconds)
+
+
+def forget_tv(checkpoint: Checkpoint | Path | str | None, settings: TypeTwoMAP) -> None:
+    """What was learnt has been put to use."""
+    for place in _places(checkpoint, settings):
+        if place is not None:
+            place.remove()
+
+
+def _places(checkpoint: Checkpoint | Path | str | None, settings: TypeTwoMAP) -> list[Checkpoint | None]:
+    place, steps = Checkpoint.of(checkpoint), range(settings.em_steps or 1)
+    return [None if place is None else replace(place, path=f"{place.path}.{step}") for step in steps]
 
 
 def mode_of(

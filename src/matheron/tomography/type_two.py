@@ -176,13 +176,13 @@ class Seen:
         self.points: list[Tensor] = []
         self.gradients: list[Tensor] = []
         self.history: list[dict[str, Any]] = []
-        self.asked, self.began = 0, time.perf_counter()
+        self.asked, self.saved, self.began = 0, 0, time.perf_counter()
         self.state: dict[str, Tensor] | None = None
         saved = checkpoint.load(identity) if checkpoint else None
         if saved:
             tensors, header = saved
             self.points, self.gradients = list(tensors["points"]), list(tensors["gradients"])
-            self.history = header["history"]
+            self.history, self.saved = header["history"], len(header["history"])
             self.state = {name[6:]: value for name, value in tensors.items() if name.startswith("state.")}
             self.began -= self.history[-1]["seconds"]
 
@@ -195,17 +195,24 @@ class Seen:
             return self.history[place], self.gradients[place]
         for kept in (self.points, self.gradients, self.history):
             del kept[place:]
-        self.state = None
+        self.saved, self.state = min(self.saved, place), None
         record, gradient = self.objective(theta)
         record |= {"step": place, "seconds": time.perf_counter() - self.began}
         self.points.append(theta.clone())
         self.gradients.append(gradient)
         self.history.append(record)
         if self.checkpoint is not None and self.checkpoint.due:
-            tensors = {"points": torch.stack(self.points), "gradients": torch.stack(self.gradients)}
-            tensors |= {f"state.{name}": value for name, value in self.objective.slopes.state().items()}
-            self.checkpoint.save(tensors, {"identity": self.identity, "history": self.history})
+            self.save()
         return record, gradient
+
+    def save(self) -> None:
+        """All of them, if the checkpoint has not got them."""
+        if self.checkpoint is None or self.saved == len(self.history):
+            return
+        tensors = {"points": torch.stack(self.points), "gradients": torch.stack(self.gradients)}
+        tensors |= {f"state.{name}": value for name, value in self.objective.slopes.state().items()}
+        self.checkpoint.save(tensors, {"identity": self.identity, "history": self.history})
+        self.saved = len(self.history)
 
 
 def learn_filters(
@@ -216,10 +223,12 @@ def learn_filters(
     progress: bool = False,
     checkpoint: Checkpoint | Path | str | None = None,
 ) -> LearntFilters:
-    """Ascend from the start; ``exact`` says that the objective has values, not only gradients."""
-    place = Checkpoint.of(checkpoint)
+    """Ascend from the start; ``exact`` says that the objective has values, not only gradients.
+
+    The checkpoint stays, so that what follows may be interrupted too; it is the caller's to remove.
+    """
     identity = {"settings": repr(settings), "rows": objective.rows, "start": objective.vector().tolist()}
-    seen = Seen(objective, place, identity)
+    seen = Seen(objective, Checkpoint.of(checkpoint), identity)
     with tqdm(total=settings.steps, disable=not progress, unit="step", desc="Type-II MAP") as bar:
         ascend = _quasi_newton if exact else _adam
         theta, converged = ascend(objective, settings, seen, bar)
@@ -229,8 +238,7 @@ def learn_filters(
             ConvergenceWarning,
             stacklevel=3,
         )
-    if place is not None:
-        place.remove()
+    seen.save()
     prior, noise_precision = objective.prior(theta)
     return LearntFilters(prior, noise_precision, converged, time.perf_counter() - seen.began, seen.history)
 

@@ -43,7 +43,7 @@ class UNet(nn.Module):
         skip_channels: int = 4,
         groups: int | None = 4,
         dims: int = 2,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | int | None = None,
     ) -> None:
         super().__init__()
         require_count("scales", scales, least=2)
