@@ -38,7 +38,7 @@ class Config:
     """Sizes."""
 
     data: str = "matern_1d"
-    width: int = 20
+    width: int = 50
     training_steps: int = 3_000
     noise: float = 0.05
     scales: tuple[float, ...] = (0.1, 1.0, 10.0)
@@ -71,9 +71,8 @@ def scaled(model: ToyNetwork, factor: float) -> ToyNetwork:
     """The same function with every normalized weight multiplied."""
     twin = copy.deepcopy(model)
     with torch.no_grad():
-        for layer in twin.body:
-            if isinstance(layer, torch.nn.Linear):
-                layer.weight.mul_(factor)
+        for weight in twin.body.parameters():
+            weight.mul_(factor)
     return twin
 
 
@@ -144,7 +143,7 @@ EXPERIMENT = Experiment(
     id="normalized-networks",
     title="Error bars of a normalized network as its weights are scaled",
     reproduces=("Figure 5.5 (scale of normalized weights)", "Propositions 5.3 and 5.4"),
-    budgets={"quick": replace(FULL, width=16, training_steps=1_500), "full": FULL, "thesis": replace(FULL, width=50)},
+    budgets={"quick": replace(FULL, width=16, training_steps=1_500), "full": FULL, "thesis": FULL},
     run=run,
     draw=draw,
     data=lambda config: (config.data,),

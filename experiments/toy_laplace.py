@@ -20,7 +20,7 @@ from experiments import style
 from experiments.claims import Claim, at_least, at_most
 from experiments.harness import Experiment, Progress, Record, Report
 from experiments.toy_network import ToyNetwork, toy_problem
-from matheron.linear.exact import Primal
+from matheron.linear.exact import Dual, Gaussian
 from matheron.networks import JacobianOperator, TangentModel
 
 
@@ -29,7 +29,7 @@ class Config:
     """Sizes."""
 
     data: str = "matern_1d"
-    width: int = 20
+    width: int = 50
     training_steps: int = 3_000
     noise: float = 0.05
     samples: int = 100
@@ -48,27 +48,37 @@ class Tangent:
     offset: Tensor
     b: float
 
-    def posterior(self, a: float, scale: Tensor) -> Primal:
-        """With ``A = a diag(scale)``."""
-        return Primal(self.Phi, a * scale, self.b)
+    def posterior(self, a: float, scale: Tensor) -> Gaussian:
+        """Of the function on the grid less the offset, with ``A = a diag(scale)``."""
+        spread = self.J / (a * scale)
+        return self._dual(a, scale).functions(spread @ self.Phi.mT, spread @ self.J.mT, self.Y)
 
-    def deviation(self, model: Primal) -> Tensor:
-        """Of the function on the grid."""
-        return ((self.J @ model.covariance) * self.J).sum(1).clamp(min=0.0).sqrt()
+    def optimum(self, a: float, scale: Tensor) -> Tensor:
+        """``w⋆``."""
+        return self.Phi.mT @ self._dual(a, scale).representer_weights(self.Y) / (a * scale)
 
     def precision(self, scale: Tensor, steps: int, mode: Tensor | None) -> float:
         """MacKay's fixed point, with the tangent model's optimum or a given mode."""
         a = 1.0
         for _ in range(steps):
-            model = self.posterior(a, scale)
-            w = model.weights(self.Y).mean if mode is None else mode
-            a = float(model.effective_dimension() / (scale * w.square()).sum())
+            w = self.optimum(a, scale) if mode is None else mode
+            a = float(self._dual(a, scale).effective_dimension() / (scale * w.square()).sum())
         return a
+
+    def draws(self, a: float, num: int, generator: torch.Generator) -> Tensor:
+        """Weights around the optimum under ``A = aI``, by Matheron's rule: prior draws less what the data explain."""
+        prior = torch.randn(num, len(self.weights), generator=generator, dtype=torch.float64) / math.sqrt(a)
+        noise = torch.randn(num, len(self.Y), generator=generator, dtype=torch.float64) / math.sqrt(self.b)
+        solved = self._dual(a, torch.ones_like(self.weights)).solve((prior @ self.Phi.mT + noise).mT)
+        return prior - (self.Phi.mT @ solved / a).mT
+
+    def _dual(self, a: float, scale: Tensor) -> Dual:
+        return Dual(self.Phi / (a * scale) @ self.Phi.mT, self.b)
 
 
 def run(config: Config, progress: Progress) -> Report:
     """All parts."""
-    problem = toy_problem(config.data, config.width, config.training_steps, config.seed, normalized=False)
+    problem = toy_problem(config.data, config.width, config.training_steps, config.seed)
     tangent = TangentModel(problem.model)
     low, high = float(problem.X.min()), float(problem.X.max())
     x = torch.linspace(low - 0.7, high + 0.7, 200, dtype=torch.float64)[:, None]
@@ -84,10 +94,8 @@ def run(config: Config, progress: Progress) -> Report:
         "at the weights": parts.precision(ones, config.em_steps, v),
         "g-prior": parts.precision(g_scale, config.em_steps, None),
     }
-    chosen = parts.posterior(precisions["at the optimum"], ones)
     generator = torch.Generator().manual_seed(config.seed)
-    draws = torch.randn(config.samples, len(v), generator=generator, dtype=torch.float64)
-    zeta = draws @ torch.linalg.cholesky(chosen.covariance).mT
+    zeta = parts.draws(precisions["at the optimum"], config.samples, generator)
     scores = {
         "perturbed weights": log_density(
             perturbed(problem.model, v + zeta, problem.X), problem.y.flatten(), config.noise
@@ -96,14 +104,12 @@ def run(config: Config, progress: Progress) -> Report:
             tangent.predict(problem.X).flatten() + zeta @ Phi.mT, problem.y.flatten(), config.noise
         ),
     }
-    deviations = {
-        name: parts.deviation(parts.posterior(a, g_scale if name == "g-prior" else ones))
-        for name, a in precisions.items()
-    }
+    posteriors = {name: parts.posterior(a, g_scale if name == "g-prior" else ones) for name, a in precisions.items()}
+    deviations = {name: posterior.variance.sqrt() for name, posterior in posteriors.items()}
     means = {
         "network": mean,
-        "isotropic": parts.offset + J @ chosen.weights(Y).mean,
-        "g-prior": parts.offset + J @ parts.posterior(precisions["g-prior"], g_scale).weights(Y).mean,
+        "isotropic": parts.offset + posteriors["at the optimum"].mean,
+        "g-prior": parts.offset + posteriors["g-prior"].mean,
     }
     spread = {"plain": log_sizes(Phi), "scaled": log_sizes(Phi * g_scale.rsqrt())}
     at_data = (x.flatten() >= low) & (x.flatten() <= high)
@@ -126,7 +132,9 @@ def run(config: Config, progress: Progress) -> Report:
         "perturbed": perturbed(problem.model, v + zeta[:20], x),
         "linearized": mean + zeta[:20] @ J.mT,
         "features": J[:, torch.randperm(len(v), generator=generator)[:6]].mT,
-        "prior": draws[:6] @ J.mT / math.sqrt(precisions["at the optimum"]),
+        "prior": torch.randn(6, len(v), generator=generator, dtype=torch.float64)
+        @ J.mT
+        / math.sqrt(precisions["at the optimum"]),
         "sizes": {name: torch.histc(value, 40, -8, 4) for name, value in spread.items()},
     }
     return Report(table, claims(table), curves)
@@ -229,9 +237,9 @@ EXPERIMENT = Experiment(
         "Figure 5.6 (sizes of Jacobian entries)",
     ),
     budgets={
-        "quick": replace(FULL, width=14, training_steps=1_500, em_steps=60),
+        "quick": replace(FULL, training_steps=1_500, em_steps=60),
         "full": FULL,
-        "thesis": replace(FULL, width=50),
+        "thesis": FULL,
     },
     run=run,
     draw=draw,
