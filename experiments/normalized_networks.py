@@ -27,6 +27,9 @@ from matheron.networks import JacobianOperator, TangentModel
 SETTLED = 1e-10
 """How little a log precision moves at the end of the fixed point."""
 
+FLOOR = 1e-6
+"""Of the mean of its layer, the least a scale of the g-prior may be."""
+
 INFINITE = 1e10
 """Precisions end here, in units of the curvature."""
 
@@ -84,12 +87,18 @@ def deviations(
     Phi, J = JacobianOperator(tangent, problem.X).dense(), JacobianOperator(tangent, x).dense()
     Y = problem.y.flatten() - tangent.predict(problem.X).flatten() + Phi @ tangent.weights
     groups = torch.zeros_like(tangent.groups) if prior != "layerwise" else tangent.groups
-    scale = b * Phi.square().sum(0) if prior == "g" else torch.ones_like(Phi[0])
+    scale = floored(b * Phi.square().sum(0), tangent.groups) if prior == "g" else torch.ones_like(Phi[0])
     precision, steps = fixed_point(Phi, b, Y, groups, scale, config.em_steps)
     model_ = Primal(Phi, precision[groups] * scale, b)
     variance = ((J @ model_.covariance) * J).sum(1)
     facts = {"precision": precision, "steps": steps, "effective_dimension": float(model_.effective_dimension())}
     return variance.clamp(min=0.0).sqrt(), facts
+
+
+def floored(scale: Tensor, groups: Tensor) -> Tensor:
+    """Units that no datum reaches have no curvature; they are given a little of that of their layer."""
+    sums = torch.zeros(int(groups.max()) + 1, dtype=scale.dtype).index_add_(0, groups, scale)
+    return torch.maximum(scale, FLOOR * (sums / groups.bincount())[groups])
 
 
 def fixed_point(Phi: Tensor, b: float, Y: Tensor, groups: Tensor, scale: Tensor, most: int) -> tuple[Tensor, int]:

@@ -73,7 +73,7 @@ SMALLER = {
         "draws": 250,
         "sweeps": 2,
     },
-    "mackay-em": {"width": 8, "training_steps": 300, "steps": 20, "repeats": 10, "grid": 5},
+    "mackay-em": {"width": 16, "training_steps": 1_500, "steps": 20, "repeats": 10, "grid": 5},
     "normalized-networks": {"width": 6, "training_steps": 300, "em_steps": 20},
     "pathwise-decomposition": {"samples": 20, "features": 100},
     "online-learning": {
