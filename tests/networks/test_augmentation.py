@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,31 @@ def test_a_fit_repeats_and_agrees_with_one_on_the_inputs_drawn(monkeypatch: pyte
     found = deviations(DataLoader(data, batch_size=128, shuffle=True))
     assert torch.equal(found, deviations(DataLoader(data, batch_size=128, shuffle=True)))
     torch.testing.assert_close(found, deviations((drawn, data.y)), atol=1e-4, rtol=1e-4)
+
+
+@dataclass
+class Pair:
+    """What a data set of a user's own may give."""
+
+    x: Tensor
+    y: Tensor
+
+
+class Pairs(Mirrored):
+    """The same as objects, which their collation makes a batch of."""
+
+    def __getitem__(self, index: int) -> Pair:
+        return Pair(*super().__getitem__(index))
+
+
+@pytest.mark.filterwarnings("ignore:the data set draws")
+def test_objects_are_compared_by_their_parts() -> None:
+    def collate(batch: list[Pair]) -> tuple[Tensor, Tensor]:
+        return torch.stack([pair.x for pair in batch]), torch.stack([pair.y for pair in batch])
+
+    loading = Loading.of(DataLoader(Pairs(), batch_size=7, collate_fn=collate))
+    assert loading.data is not loading.source.dataset
+    assert inputs(loading) == inputs(loading, seed=1)
 
 
 def _shaken(batch: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,8 @@ def _same(first: Any, second: Any) -> bool:
         return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
     if isinstance(first, (tuple, list)):
         return len(first) == len(second) and all(map(_same, first, second))
+    if is_dataclass(first):
+        return all(_same(getattr(first, part.name), getattr(second, part.name)) for part in fields(first))
     # Pictures, texts, numbers; what cannot be compared is taken at its word.
     answer = first == second
     return answer if isinstance(answer, bool) and type(first).__eq__ is not object.__eq__ else True

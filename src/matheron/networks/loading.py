@@ -94,7 +94,7 @@ class Loading:
             data, steady = held(loader.dataset, indices)
             single = loader.batch_sampler is None
             # What makes a batch of them may draw numbers too.
-            alike = repeats(lambda i: loader.collate_fn(data[i] if single else [data[i]]), indices)
+            alike = repeats(lambda i: loader.collate_fn(data[i] if single else [data[i]]), indices[:4])
             return cls(loader, order, data, steady and alike)
         if isinstance(loader, Iterator) or not isinstance(loader, Iterable):
             raise TypeError(
