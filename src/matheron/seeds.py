@@ -43,6 +43,15 @@ def draw_seed(generator: torch.Generator | int | None) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
+def own_source(generator: torch.Generator | int | None) -> torch.Generator:
+    """A generator of its own, of a seed that is drawn from the caller's: how much it gives does not move that one on.
+
+    >>> own_source(7).initial_seed()
+    7
+    """
+    return torch.Generator().manual_seed(draw_seed(generator))
+
+
 def source_of(generator: torch.Generator | int | None) -> torch.Generator:
     """``generator`` itself on the host; for one elsewhere, a seed or none, a generator of its own.
 
@@ -52,7 +61,7 @@ def source_of(generator: torch.Generator | int | None) -> torch.Generator:
     """
     if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
         return generator
-    return torch.Generator().manual_seed(draw_seed(generator))
+    return own_source(generator)
 
 
 def permutation(n: int, generator: torch.Generator, device: torch.device) -> Int[Tensor, " n"]:

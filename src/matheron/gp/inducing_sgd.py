@@ -17,7 +17,7 @@ from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
 from matheron.operators import KernelOperator
 from matheron.operators.layout import multiply
-from matheron.seeds import draw_seed, normals, permutation
+from matheron.seeds import normals, own_source, permutation
 from matheron.solvers.iteration import Monitor
 from matheron.solvers.result import Result
 from matheron.solvers.windows import windows
@@ -101,7 +101,7 @@ class InducingSGD:
         if checkpoint is not None:
             raise ValueError("checkpoint is not offered with InducingSGD; leave it out")
         began = time.perf_counter()
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        source = own_source(generator)
         order = permutation(X.shape[0], source, X.device)
         run = _Descent(self, kernel, take_rows(X, order), Z, noise[order], targets[order], guess, source)
         trace: list[dict[str, Any]] = []

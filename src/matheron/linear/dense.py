@@ -17,7 +17,7 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.solvers.cholesky import substitute
 
 
@@ -88,7 +88,7 @@ def solve_dense(
             f"H of {data.num_weights} weights needs {gibibytes(needed)} and {gibibytes(free)} are free; "
             "use sample_then_optimize or solve_dual"
         )
-    began, source = time.perf_counter(), torch.Generator().manual_seed(draw_seed(generator))
+    began, source = time.perf_counter(), own_source(generator)
     drawn = num if isinstance(num, Regularizers) else None
     if drawn is None:
         assert isinstance(num, int)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from matheron.arguments import require_count, require_finite, require_float
-from matheron.seeds import draw_seed, normals
+from matheron.seeds import normals, own_source
 
 CRITERIA = ("ese", "eig", "evr")
 
@@ -140,7 +140,7 @@ def greedy_design(
     if require_count("num", num) > k:
         raise ValueError(f"num is {num} but there are {k} candidates; ask for at most as many")
     require_criterion(criterion)
-    source = torch.Generator().manual_seed(draw_seed(generator))
+    source = own_source(generator)
     free = torch.ones(k, dtype=torch.bool, device=F.device)
     indices, reached = [], []
     for _ in range(num):

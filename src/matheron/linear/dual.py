@@ -20,7 +20,7 @@ from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators import Diagonal, Operator
 from matheron.operators.base import Index
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.solvers import CG, Result
 
 ENTRIES = 2**25
@@ -209,7 +209,7 @@ def solve_dual(
     tensor([4.])
     """
     settings = settings or (DualSolve() if solver is None else DualSolve(solver=solver))
-    source = torch.Generator().manual_seed(draw_seed(generator))
+    source = own_source(generator)
     drawn = num if isinstance(num, Regularizers) else None
     if drawn is None:
         assert isinstance(num, int)

@@ -13,7 +13,7 @@ from matheron.arguments import require_count
 from matheron.linear.data import Data
 from matheron.linear.dense import hessian
 from matheron.linear.prior import Prior
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 
 FEW = 2_000
 """Weights whose determinant is factorized."""
@@ -88,7 +88,7 @@ def log_determinant(
     ``steps × probes`` vectors of weights.
     """
     require_count("probes", probes)
-    source = torch.Generator().manual_seed(draw_seed(generator))
+    source = own_source(generator)
     q = prior.draw(probes, source).mT.contiguous()
     q /= _norms(q, prior)[:, None]
     steps = min(require_count("steps", steps), data.num_weights)

@@ -21,7 +21,7 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart
 from matheron.linear.sampling import Descent
-from matheron.seeds import draw_seed
+from matheron.seeds import draw_seed, own_source
 from matheron.solvers import ConvergenceWarning
 from matheron.solvers.checkpoint import Checkpoint
 
@@ -184,7 +184,7 @@ def learn_prior(
     settings = settings if settings is not None else Descent()
     if learn_noise:
         _ = data.noise_precision
-    source = torch.Generator().manual_seed(draw_seed(generator))
+    source = own_source(generator)
     began, place = time.perf_counter(), Checkpoint.of(checkpoint)
     identity = identity_of(data, prior, num_samples, settings, estimator) if place else {}
     state = EMState.load(place, identity, data, prior, source) if place else None

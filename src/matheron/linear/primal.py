@@ -21,7 +21,7 @@ from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.operators import Diagonal, Operator
 from matheron.operators.memory import free_memory
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.solvers import CG, ConvergenceWarning, Factored, Sketch
 from matheron.solvers.system import System
 
@@ -131,7 +131,7 @@ def solve_primal(
     >>> solve_primal(data, DiagonalPrior(1.0, num_weights=1), 2, generator=g).mode.round(decimals=4)
     tensor([4.])
     """
-    source = torch.Generator().manual_seed(draw_seed(generator))
+    source = own_source(generator)
     drawn = num if isinstance(num, Regularizers) else None
     if drawn is None:
         assert isinstance(num, int)

@@ -18,7 +18,7 @@ from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.linear.steepness import steepness
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.solvers.iteration import LIMIT
 
 Objective = Literal["low-variance", "plain"]
@@ -122,7 +122,7 @@ def sample_then_optimize(
     if objective not in ("low-variance", "plain"):
         raise ValueError(f"objective must be 'low-variance' or 'plain', got {objective!r}")
     plain = objective == "plain"
-    source = torch.Generator().manual_seed(draw_seed(generator))
+    source = own_source(generator)
     drawn = num if isinstance(num, Regularizers) else None
     if drawn is None:
         assert isinstance(num, int)

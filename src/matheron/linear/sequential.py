@@ -10,7 +10,7 @@ from matheron.arguments import require_finite, require_float, require_positive, 
 from matheron.linear.design import conditioned
 from matheron.operators import Operator
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 
 
 class SequentialPosterior:
@@ -58,7 +58,7 @@ class SequentialPosterior:
         self.mean = torch.zeros(n, dtype=covariance.dtype, device=covariance.device)
         self.explained = torch.zeros(n, 0, dtype=torch.float64, device=covariance.device)
         """``P``."""
-        self._source = torch.Generator().manual_seed(draw_seed(generator))
+        self._source = own_source(generator)
 
     @torch.no_grad()
     def observe(self, T: Operator, y: Float[Tensor, " c"] | None = None, *, rows: slice | None = None) -> None:

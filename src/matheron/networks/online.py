@@ -25,7 +25,7 @@ from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
 from matheron.networks.priors import NAMES, estimator_of, starting_prior
 from matheron.networks.tangent import TangentModel
-from matheron.seeds import draw_seed
+from matheron.seeds import draw_seed, own_source
 
 FARTHEST = 1e3
 """How far a precision may go from that of a prior whose draws are as large as the weights."""
@@ -88,7 +88,7 @@ class OnlineLaplace:
         self.likelihood, self.prior_name, self.offset = likelihood_of(likelihood), prior, offset
         self.num_samples = require_count("num_samples", num_samples)
         self.scale_draws, self.method, self.descent, self.batch_size = scale_draws, method, descent, batch_size
-        self._source = torch.Generator().manual_seed(draw_seed(generator))
+        self._source = own_source(generator)
         self._seed = draw_seed(self._source)
         self._precision: float | Tensor = prior_precision
         self._prior: DiagonalPrior | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matheron.operators import Operator
 from matheron.operators.memory import SAFE, free_memory, gibibytes
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.solvers.iteration import Monitor, require_targets
 from matheron.solvers.result import Result
@@ -55,7 +55,7 @@ class Cholesky:
             factor, events = self._factor(parts)
             solution = substitute(factor, targets.to(torch.float64)).to(parts.dtype)
             scale = targets.norm(dim=0)
-            source = torch.Generator().manual_seed(draw_seed(generator))
+            source = own_source(generator)
             residual, rows = parts.residual(solution, targets, source)
         record = {"epochs": parts.epochs, "seconds": time.perf_counter() - began, **events}
         return Result(

@@ -15,7 +15,7 @@ from matheron.arguments import require_count, require_positive
 from matheron.kernels import Matern12
 from matheron.linear import SequentialPosterior
 from matheron.operators.base import Operator
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import ImagePrior, IndependentPixels, StationaryPixels, places
 from matheron.tomography.measurements import Whitened, require_shape, require_sinogram, require_weights
@@ -105,7 +105,7 @@ class GaussianImage(ImagePosterior):
         rows, pixels = self.A.shape
         needed = 8.0 * (4 * rows**2 + 3 * rows * pixels)
         require_memory(needed, "the exact evidence", self.A.device, "scan fewer angles, or a smaller image")
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        source = own_source(generator)
         self.history, self._again = [], {"final_samples": final_samples}
         white = Whitened.of(self.A, self.y, self.weights)
         best = self._search(white)

@@ -25,7 +25,7 @@ from matheron.networks import JacobianOperator, TangentModel
 from matheron.networks.priors import estimator_of, starting_prior
 from matheron.networks.report import LaplaceReport
 from matheron.operators.base import Operator
-from matheron.seeds import draw_seed
+from matheron.seeds import draw_seed, own_source
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
@@ -201,7 +201,7 @@ class LinearizedDIP(ImagePosterior):
         self._features = kept(self._features)
         if A is None or not self.follows_scan:
             return TangentImages(self._features, self.prior)
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        source = own_source(generator)
         curvature = GaussianCurvature(self.noise_precision, size=A.shape[0], dtype=A.dtype, device=A.device)
         before, now = (
             float(rows) if w is None else float(w.double().sum())
@@ -221,7 +221,7 @@ class LinearizedDIP(ImagePosterior):
         generator: torch.Generator | int | None = None,
     ) -> LinearizedDIP:
         """Network, prior and noise fitted to other measurements of the same image, the network from where it stands."""
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        source = own_source(generator)
         dip = self.dip.refitted(A, y, weights=weights, generator=source)
         predcp = self.predcp if self.prior_name == "tv" else None
         other = LinearizedDIP(dip, self.prior_name, noise=self.noise, predcp=predcp, evidence=self.evidence)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from matheron.arguments import require_between, require_count
 from matheron.operators.base import Operator
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.measurements import require_sinogram, require_weights
@@ -82,7 +82,7 @@ class MonteCarloDropout(ImagePosterior):
         """
         require_count("final_samples", final_samples, least=2)
         y, root = require_sinogram(y, self._dip.A), require_weights(weights, self._dip.A)[:, 0].sqrt()
-        source = torch.Generator().manual_seed(draw_seed(generator))
+        source = own_source(generator)
         options: dict[str, Any] = {"learning_rate": learning_rate, "generator": source, "progress": progress}
         with leaving_out(self.network, self.rate, source), torch.no_grad():
             with torch.enable_grad():

@@ -14,7 +14,7 @@ from matheron.arguments import require_count, require_finite, require_float, req
 from matheron.linear.design import require_criterion, scores
 from matheron.linear.sequential import SequentialPosterior
 from matheron.operators.base import Operator
-from matheron.seeds import draw_seed
+from matheron.seeds import own_source
 from matheron.tomography.counts import LineIntegrals
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.measurements import Weighed
@@ -86,7 +86,7 @@ class ScanDesign:
         self._weights = self._all_weights(weights)
         """Of all rays of these views, if they have any."""
         self._measured = [posterior.y]
-        self._source = torch.Generator().manual_seed(draw_seed(generator))
+        self._source = own_source(generator)
         self._indices: list[int] = []
         self._scores: list[float] = []
         self._pending: int | None = None
