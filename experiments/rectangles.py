@@ -12,22 +12,21 @@ FINE = 4
 """Points across a pixel, over which it is averaged."""
 
 
-def rectangles(size: int, generator: torch.Generator, *, number: int = 3, spread: float = 0.05) -> tuple[Tensor, float]:
-    """``number`` rectangles that add up, largest value one, and the direction that all are turned by but for noise of
-    ``spread`` radians: edges have two preferential directions, this one and the one across."""
-    preferred = math.pi / 2 * float(torch.rand((), generator=generator))
+def rectangles(size: int, generator: torch.Generator, *, number: int = 3, spread: float = 0.05) -> Tensor:
+    """``number`` rectangles that add up, largest value one, each turned by ``N(0, spread²)`` radians: edges have two
+    preferential directions, that of the x-axis and the one across."""
     axis = (torch.arange(FINE * size) + 0.5) / FINE - size / 2
     y, x = -axis[:, None], axis
     image = torch.zeros(FINE * size, FINE * size)
     for _ in range(number):
-        angle = preferred + spread * float(torch.randn((), generator=generator))
+        angle = spread * float(torch.randn((), generator=generator))
         middle = 0.4 * size * (torch.rand(2, generator=generator) - 0.5)
         half = size * (0.08 + 0.14 * torch.rand(2, generator=generator))
         across = (x - middle[0]) * math.cos(angle) + (y - middle[1]) * math.sin(angle)
         along = (y - middle[1]) * math.cos(angle) - (x - middle[0]) * math.sin(angle)
         image += ((across.abs() <= half[0]) & (along.abs() <= half[1])).float()
     image = avg_pool2d(image[None, None], FINE)[0, 0]
-    return image / image.max(), preferred
+    return image / image.max()
 
 
 def with_noise(clean: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, float]:

@@ -1,10 +1,10 @@
 """Which angles to scan: designs by a linearized deep image prior beside pixel priors, equidistant and random angles.
 
-Three rectangles that add up, turned by one angle but for a few degrees, another angle for every image, so that the rays
-along their edges tell most. Five equidistant angles are the pilot scan, on which all models are fitted; each method
-then chooses among 200 angles. After every fifth one the image is reconstructed from the angles so far by a deep image
-prior, always from the same first weights, and by total variation. The equidistant angles of ``n`` are ``n`` of the 200,
-at equal distances, without the pilot. All methods see one noisy sinogram per image.
+Three rectangles that add up, upright but for a few degrees, so that the rays along their edges tell most; those through
+the corners of the picture are the longest. Five equidistant angles are the pilot scan, on which all models are fitted;
+each method then chooses among 200 angles. After every fifth one the image is reconstructed from the angles so far by a
+deep image prior, always from the same first weights, and by total variation. The equidistant angles of ``n`` are ``n``
+of the 200, at equal distances, without the pilot. All methods see one noisy sinogram per image.
 
 The network ends in a sigmoid, as the images are known to lie between zero and one. Head, step size and strengths of
 total variation were chosen on other images (seeds 1001 to 1003, 32 pixels across, equidistant angles) by the error of
@@ -18,7 +18,6 @@ real image say the same, so that half of them are candidates.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 import warnings
@@ -145,7 +144,7 @@ def pictures(problem: Problem) -> Record:
     deviation = drawn.square().mean(0).sqrt().reshape(problem.image.shape)
     images = {"image": problem.image, "pilot": problem.pilot_dip.mean, "deviation": deviation}
     rounded = {name: [[round(v, 3) for v in row] for row in picture.tolist()] for name, picture in images.items()}
-    return {"images": rounded, "preferred": problem.preferred}
+    return {"images": rounded}
 
 
 def mean_over(table: Sequence[Record], method: str, kind: str, angles: Sequence[int] | None = None) -> float:
@@ -193,8 +192,7 @@ def draw(record: Record) -> Figure:
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     images = curves["images"]
     axes[2].imshow(images["image"], cmap="gray")
-    axes[2].set(title="An image, its edges marked")
-    edges(axes[2], len(images["image"]), curves["preferred"])
+    axes[2].set(title="An image")
     shown = axes[3].imshow(images["deviation"], cmap="viridis")
     figure.colorbar(shown, ax=axes[3], shrink=0.8)
     axes[3].set(title="Prior deviation, linearized DIP")
@@ -222,23 +220,14 @@ def against_angles(ax: Axes, table: Sequence[Record], kind: str) -> None:
         ax.set_xticks(angles)
 
 
-def edges(ax: Axes, size: int, preferred: float) -> None:
-    """Rays along the edges: those of the preferred angle and of the one across."""
-    middle = (size - 1) / 2
-    for angle in (preferred, preferred + math.pi / 2):
-        # Rays of the angle θ run along (−sin θ, cos θ), and rows grow against y.
-        x, y = -math.sin(angle) * 0.48 * size, math.cos(angle) * 0.48 * size
-        ax.plot([middle - x, middle + x], [middle + y, middle - y], color=style.SKY, linewidth=1.0, linestyle=":")
-
-
 def angles_chosen(ax: Axes, curves: Record, config: Record) -> None:
     methods = list(curves["indices"])
     for place, method in enumerate(methods):
         model = method.rpartition(", ")[0] or method
         degrees = [180.0 * i / config["candidates"] for i in curves["indices"][method][:20]]
         ax.scatter(degrees, [place] * len(degrees), s=14, color=COLORS[model])
-    for turn in (0.0, 90.0):
-        ax.axvline((math.degrees(curves["preferred"]) + turn) % 180.0, color=style.SKY, linestyle=":")
+    for along in (0.0, 90.0, 180.0):
+        ax.axvline(along, color=style.SKY, linestyle=":")
     ax.set(title="Angles chosen", xlabel="degrees; dotted: along the edges", xlim=(-3, 183), yticks=range(len(methods)))
     ax.set_yticklabels(methods, fontsize=7)
     ax.invert_yaxis()

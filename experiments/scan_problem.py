@@ -60,7 +60,6 @@ class Problem:
     number: int
     whole: Views
     image: Tensor
-    preferred: float
     sinogram: Tensor
     deviation: float
     pilot: tuple[int, ...]
@@ -108,23 +107,23 @@ class Problem:
 
 def x_rays(config: Config, number: int) -> Problem:
     generator = torch.Generator().manual_seed(config.seed + number)
-    image, preferred = rectangles(config.size, generator)
+    image = rectangles(config.size, generator)
     angles = torch.arange(config.candidates, dtype=torch.float64) * math.pi / config.candidates
     scan = ParallelBeam(config.size, angles, math.ceil(math.sqrt(2.0) * config.size))
     A = scan.operator()
     measured, deviation = with_noise(A @ image.flatten(), config.noise, generator)
     pilot = tuple(spread(config.pilots, config.candidates))
-    return Problem(config, number, Views.of(A), image, preferred, scan.sinogram(measured), deviation, pilot)
+    return Problem(config, number, Views.of(A), image, scan.sinogram(measured), deviation, pilot)
 
 
 def resonance(config: Config) -> Problem:
     """The lowest lines are the pilot."""
     generator = torch.Generator().manual_seed(config.seed + 100_000)
-    image, preferred = rectangles(config.size, generator)
+    image = rectangles(config.size, generator)
     A = Fourier(config.size, range(config.size // 2 + 1))
     measured, deviation = with_noise(A @ image.flatten(), config.noise, generator)
     lines = measured.reshape(len(A.lines), -1)
-    return Problem(config, 100, Views.of(A), image, preferred, lines, deviation, tuple(range(config.pilots)))
+    return Problem(config, 100, Views.of(A), image, lines, deviation, tuple(range(config.pilots)))
 
 
 def spread(count: int, candidates: int) -> list[int]:
