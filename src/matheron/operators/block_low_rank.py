@@ -34,15 +34,16 @@ class BlockLowRankInverse(Operator):
         n = factor.shape[0]
         super().__init__((n, n), dtype or factor.dtype, factor.device)
         self.places, self.roots = places, roots
-        whitened = torch.bmm(roots, self.spread(factor)).flatten(0, 1)
-        gram = whitened.mT @ whitened
+        # Block by block and in place: the factor may be most of the memory there is.
+        blocks = factor.new_empty(*places.shape, factor.shape[1])
+        for place, root, block in zip(places, roots, blocks, strict=True):
+            here = place[place < n]
+            torch.mm(root[:, : len(here)], factor[here], out=block)
+        self.projection = blocks.flatten(0, 1)
+        gram = self.projection.mT @ self.projection
         triangle = torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
-        self.projection = torch.linalg.solve_triangular(triangle, whitened.mT, upper=False).mT.contiguous()
-
-    def stored(self, dtype: torch.dtype) -> BlockLowRankInverse:
-        """The same, kept and applied in ``dtype``."""
-        self.roots, self.projection = self.roots.to(dtype), self.projection.to(dtype)
-        return self
+        for block in blocks:
+            block.copy_(torch.linalg.solve_triangular(triangle, block.mT, upper=False).mT)
 
     def spread(self, V: Float[Tensor, "n s"]) -> Float[Tensor, "k b s"]:
         """Rows to their blocks, with a row of zeros for places beyond."""

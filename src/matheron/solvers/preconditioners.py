@@ -16,7 +16,8 @@ from matheron.seeds import normals, permutation
 from matheron.solvers.clusters import clusters
 from matheron.solvers.system import System
 
-ROWS_AT_ONCE = 512
+ENTRIES_AT_ONCE = 2**25
+"""Of the kernel matrix in float64 while a factor is filled: a quarter of a GiB."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,10 @@ class Nystrom(Preconditioner):
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
         """Random rows; a shift relative to the block keeps its factorization possible."""
         picked = permutation(system.n, generator, system.device)[: self.rank_for(system.n)]
-        columns = torch.cat([_rows(system, part) for part in picked.split(ROWS_AT_ONCE)], dim=1)
+        columns = torch.empty(system.n, len(picked), dtype=torch.float64, device=system.device)
+        several = max(1, ENTRIES_AT_ONCE // system.n)
+        for part, into in zip(picked.split(several), columns.split(several, dim=1), strict=True):
+            into.copy_(_rows(system, part))
         return nystrom_factor(columns, columns[picked])
 
     def remainder(self, factor: Float[Tensor, "n r"]) -> float:
@@ -140,15 +144,14 @@ class NystromBlocks(Nystrom):
         places = clusters(self.coordinates(factor, system), self.block)
         width = places.shape[1]
         roots = torch.empty(len(places), width, width, dtype=torch.float64, device=system.device)
-        padded = torch.cat([factor, factor.new_zeros(1, factor.shape[1])])
-        noise = torch.cat([system.noise.to(torch.float64), system.noise.new_ones(1, dtype=torch.float64)])
+        noise = system.noise.to(torch.float64)
         identity = torch.eye(width, dtype=torch.float64, device=system.device)
         for place, root in zip(places, roots, strict=True):
             here = place[place < system.n]
-            rest = torch.zeros_like(identity)
-            rest[: len(here), : len(here)] = _block(system, here)
-            rest -= padded[place] @ padded[place].mT
-            triangle = _factor(rest + noise[place].diag(), padded[place].square().sum(1).max())
+            size, near = len(here), factor[here]
+            rest = identity.clone()  # ones on the diagonal for places beyond the rows
+            rest[:size, :size] = _block(system, here) - near @ near.mT + noise[here].diag()
+            triangle = _factor(rest, near.square().sum(1).max())
             root.copy_(torch.linalg.solve_triangular(triangle, identity, upper=False))
         return BlockLowRankInverse(factor, places, roots, system.dtype)
 
@@ -234,13 +237,17 @@ class RandomizedSVD(Preconditioner):
 
 
 def nystrom_factor(columns: Float[Tensor, "n r"], block: Float[Tensor, "r r"]) -> Float[Tensor, "n r"]:
-    """``C L⁻ᵀ`` with ``L Lᵀ = block + shift``: the shift is a rounding error of the trace, or what it takes."""
+    """``C L⁻ᵀ``, in place of ``C``, with ``L Lᵀ = block + shift``: the shift is a rounding error of the trace, or what
+    it takes."""
+    columns, block = columns.detach(), block.detach()
     trace = float(block.diagonal().sum())
     identity = torch.eye(len(block), dtype=block.dtype, device=block.device)
     for shift in (1e-14, 1e-12, 1e-10, 1e-8, 1e-6):
         triangle, failed = torch.linalg.cholesky_ex(0.5 * (block + block.mT) + shift * trace * identity)
         if not int(failed):
-            return torch.linalg.solve_triangular(triangle, columns.mT, upper=False).mT
+            for rows in columns.split(max(1, ENTRIES_AT_ONCE // len(block))):
+                rows.copy_(torch.linalg.solve_triangular(triangle, rows.mT, upper=False).mT)
+            return columns
     raise ValueError("a block of the kernel matrix is far from positive definite; check the kernel")
 
 
