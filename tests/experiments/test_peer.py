@@ -1,6 +1,12 @@
 """Children are timed run by run, and however they end is a result."""
 
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,15 +31,10 @@ def broken():
 
 
 def suicidal():
-    import os
-    import signal
-
     return lambda: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def endless():
-    import time
-
     return lambda: time.sleep(60)
 
 
@@ -71,6 +72,35 @@ def test_a_peer_that_takes_too_long_is_stopped():
     assert math.isnan(peer.run())
     assert peer.ended == "stopped after 0.2 s"
     peer.close()
+
+
+def test_a_peer_leaves_with_its_parent():
+    program = f"""
+from experiments.peer import Peer
+peer = Peer("{HERE}:endless", {{}}, memory={2 * GIB})
+peer.process.stdin.write("run\\n")
+print(peer.process.pid, flush=True)
+peer.run()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    assert running(child)
+    parent.kill()
+    parent.wait()
+    for _ in range(50):
+        if not running(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the child works on")
+
+
+def running(pid):
+    """Not ended, and no zombie that nobody waits for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_peers_compute_the_same_product():
