@@ -1,6 +1,7 @@
 """Compiled tiles agree with the passes they replace."""
 
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -44,6 +45,22 @@ def test_small_far_or_double_work_is_not_compiled(monkeypatch):
     assert RBF().evaluator(X.double(), X.double()).fused is None
     assert RBF(lengthscale=1e-4).evaluator(X, X).fused is None
     assert RationalQuadratic().evaluator(X, X).fused is None
+
+
+def test_every_number_of_inputs_is_compiled(monkeypatch):
+    seen = []
+
+    def backend(graph, examples):
+        seen.append(len(graph.graph.nodes))
+        return graph.forward
+
+    monkeypatch.setattr(fused.torch, "compile", partial(torch.compile, backend=backend))
+    fused._compiled.cache_clear()
+    numbers = range(1, 13)  # PyTorch gives up on one function after eight
+    for inputs in numbers:
+        assert fused._compiled(RBF.fused_correlation, inputs) is not None
+    fused._compiled.cache_clear()
+    assert len(seen) == len(set(seen)) == len(numbers)
 
 
 def test_a_failing_compiler_is_survived(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import types
 import warnings
 from collections.abc import Callable
 
@@ -71,7 +72,9 @@ def _compiled(correlation: Callable[[Tensor], Tensor], inputs: int) -> Fill | No
             squared = squared + (x[k][:, None] - z[k][None, :]) ** 2
         out.copy_(correlation(squared))
 
-    compiled = torch.compile(fill, dynamic=False)
+    # PyTorch compiles a piece of code for a few cases only, and goes on without: each case has a copy of its own.
+    own = types.FunctionType(fill.__code__.replace(), fill.__globals__, closure=fill.__closure__)
+    compiled = torch.compile(own, dynamic=False)
     try:
         compiled(torch.zeros(inputs, TILE[0]), torch.zeros(inputs, TILE[1]), torch.empty(TILE))
     except Exception as error:
