@@ -121,20 +121,19 @@ def test_pivoted_cholesky_stops_where_nothing_is_left(generator):
 
 def test_blocks_are_built_in_twice_the_memory_they_keep():
     program = """
-import resource, torch
+from resource import RUSAGE_SELF
+import torch
 import matheron as mt
-
-def peak():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from experiments.harness import peak_memory
 
 n, how = 30_000, mt.solvers.NystromBlocks(rank=1000, block=64)
 X = torch.rand(n, 2, generator=torch.Generator().manual_seed(0))
 kernel = mt.kernels.RBF().requires_grad_(False)
 system = mt.operators.KernelOperator(kernel, X) + mt.operators.Diagonal(0.1)
 mt.solvers.NystromBlocks(rank=10, block=64).build(system, torch.Generator().manual_seed(0))
-before = peak()
+before = peak_memory(RUSAGE_SELF)
 how.build(system, torch.Generator().manual_seed(0))
-print((peak() - before) / how.bytes(n))
+print((peak_memory(RUSAGE_SELF) - before) / how.bytes(n))
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(found.stdout) < 2.6

@@ -15,6 +15,7 @@ class BlockLowRankInverse(Operator):
 
     ``places`` holds the rows of each block, ``(blocks, b)``; where a block is shorter, its last places are ``n``, one
     beyond the rows. ``roots`` are the inverse factors ``L⁻¹``, ``(blocks, b, b)``, with ones on the diagonal there.
+    ``factor`` and ``roots`` are constants: no gradient reaches them.
 
     >>> import torch
     >>> places, roots = torch.tensor([[0, 1], [2, 3]]), torch.eye(2).expand(2, 2, 2)
@@ -31,7 +32,7 @@ class BlockLowRankInverse(Operator):
         roots: Float[Tensor, "k b b"],
         dtype: torch.dtype | None = None,
     ) -> None:
-        n = factor.shape[0]
+        n, factor, roots = factor.shape[0], factor.detach(), roots.detach()
         super().__init__((n, n), dtype or factor.dtype, factor.device)
         self.places, self.roots = places, roots
         # Block by block and in place: the factor may be most of the memory there is.
