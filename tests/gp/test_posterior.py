@@ -305,6 +305,11 @@ def test_prediction_quantiles_and_density():
     low, high = p.interval(0.9)
     torch.testing.assert_close(normal.cdf(high) - normal.cdf(low), torch.tensor([0.9]))
     torch.testing.assert_close(p.log_prob(torch.tensor([3.0])), normal.log_prob(torch.tensor([3.0])))
+    for wrong in (95.0, 1.0, 0.0):
+        with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
+            p.interval(wrong)
+        with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
+            p.quantile(wrong)
 
 
 def test_tanimoto_on_sparse_rows():

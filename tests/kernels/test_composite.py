@@ -75,3 +75,12 @@ def test_bad_parts_and_inputs() -> None:
         (RBF() * Tanimoto())(-torch.ones(2, 3))
     with pytest.raises(TypeError, match="RBF cannot read"):
         (Tanimoto() + RBF())(torch.eye(2).to_sparse_csr())
+
+
+def test_kernels_show_their_hyperparameters() -> None:
+    assert repr(Matern32([0.5, 2.0], 3.0, columns=[0, 4])) == (
+        "Matern32(variance=3, lengthscale=[0.5, 2], columns=[0, 4])"
+    )
+    assert "lengthscale=[1, 1, 1, 1, 1, 1, … 9 in all]" in repr(RBF(torch.ones(9)))
+    assert "scale=2.5" in repr(2.5 * RBF())
+    assert "variance=1" in repr(Tanimoto())

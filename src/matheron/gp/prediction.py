@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 import torch
@@ -29,14 +30,12 @@ class Prediction:
 
     def quantile(self, p: float) -> Float[Tensor, "m *c"]:
         """The value an observation stays below with probability ``p``."""
-        if not 0.0 < p < 1.0:
-            raise ValueError(f"p must lie between 0 and 1, got {p!r}")
+        require_probability(p)
         return self.mean + self.std * torch.special.ndtri(torch.tensor(p, dtype=torch.float64)).item()
 
     def interval(self, p: float = 0.95) -> tuple[Float[Tensor, "m *c"], Float[Tensor, "m *c"]]:
         """The central interval that holds an observation with probability ``p``: lower and upper ends."""
-        if not 0.0 < p < 1.0:
-            raise ValueError(f"p must lie between 0 and 1, got {p!r}")
+        require_probability(p)
         return self.quantile(0.5 - p / 2), self.quantile(0.5 + p / 2)
 
     def log_prob(self, y: Float[Tensor, "m *c"]) -> Float[Tensor, "m *c"]:
@@ -44,3 +43,9 @@ class Prediction:
         if y.shape != self.mean.shape:
             raise ValueError(f"y has shape {tuple(y.shape)} but the predictions have {tuple(self.mean.shape)}")
         return torch.distributions.Normal(self.mean, self.std).log_prob(y)
+
+
+def require_probability(p: float) -> None:
+    """Refuse what is no number between 0 and 1."""
+    if not (isinstance(p, numbers.Real) and 0.0 < p < 1.0):
+        raise ValueError(f"p must be a number between 0 and 1, such as 0.95 for 95 %, got {p!r}")

@@ -129,6 +129,12 @@ class Kernel(nn.Module, ABC):
         """The columns this kernel reads."""
         return x if self.columns is None else take_columns(x, self.columns)
 
+    def extra_repr(self) -> str:
+        """Hyperparameters in natural units, and the columns where not all are read."""
+        own = {name.removeprefix("log_"): value.detach().exp() for name, value in self._parameters.items()}
+        shown = [f"{name}={_rounded(value.tolist())}" for name, value in own.items()]
+        return ", ".join(shown if self.columns is None else [*shown, f"columns={list(self.columns)}"])
+
     def __add__(self, other: Kernel) -> Kernel:
         from matheron.kernels.composite import Sum
 
@@ -142,3 +148,11 @@ class Kernel(nn.Module, ABC):
         return Scaled(self, other) if isinstance(other, (int, float, Tensor)) else NotImplemented
 
     __rmul__ = __mul__
+
+
+def _rounded(value: float | list[float]) -> str:
+    """Four digits; of many values the first six."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    more = f", … {len(value)} in all" if len(value) > 6 else ""
+    return f"[{', '.join(f'{v:.4g}' for v in value[:6])}{more}]"
