@@ -60,8 +60,11 @@ def matheron(name: str, rows: int | None, steps: int, learning_rate: float, seed
     def work() -> Record:
         gp = starting(X, y)
         generator = torch.Generator().manual_seed(seed)
-        # A tolerance of zero: as many steps as the peer.
-        gp.fit(X, y, "iterative", steps=steps, learning_rate=learning_rate, tolerance=0.0, generator=generator)
+        # As many steps as the peer, from the same start.
+        gp.fit(
+            X, y, "iterative", steps=steps, learning_rate=learning_rate, tolerance=0.0, start="current",
+            generator=generator,
+        )  # fmt: skip
         seconds = [record["seconds"] for record in gp.history]
         values = {
             "noise": gp.noise.item(),

@@ -86,10 +86,11 @@ def evidences(config: Config, name: str) -> tuple[list[Record], Record]:
         {"set": name, "hyperparameters": "learnt", "evidence_per_row": ours, **scales(learnt), "seconds": seconds},
         {"set": name, "hyperparameters": "published", "evidence_per_row": theirs, **scales(published)},
     ]
+    climbed = [record for record in learnt.history if "residual" in record]  # on all rows
     curve = {
-        "seconds": [record["seconds"] for record in learnt.history],
-        "noise": [record["hyperparameters"]["noise"] for record in learnt.history],
-        "residual": [record["residual"] for record in learnt.history],
+        "seconds": [record["seconds"] for record in climbed],
+        "noise": [record["hyperparameters"]["noise"] for record in climbed],
+        "residual": [record["residual"] for record in climbed],
     }
     return rows, curve
 

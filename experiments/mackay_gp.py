@@ -63,7 +63,17 @@ def trace(name: str, what: str, way: str, X: Tensor, y: Tensor, config: Config) 
         gp.kernel.variance = 0.1 * gp.kernel.variance.detach()
     generator = torch.Generator().manual_seed(config.seed)
     start = "current" if what == "scales" else "data"
-    gp.fit(X, y, "iterative", steps=config.steps, amplitude=way, tolerance=0.0, start=start, generator=generator)
+    gp.fit(
+        X,
+        y,
+        "iterative",
+        steps=config.steps,
+        amplitude=way,
+        tolerance=0.0,
+        first_rows=0,
+        start=start,
+        generator=generator,
+    )
     evidences = []
     for record in gp.history:
         values = record["hyperparameters"]

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -99,7 +100,8 @@ def test_a_seed_fixes_the_result(method):
 
 
 @pytest.mark.parametrize(
-    "method", [Exact(steps=8), Iterative(steps=8), Iterative(steps=8, amplitude="mackay"), Subset(80, 4, steps=5)]
+    "method",
+    [Exact(steps=8), Iterative(steps=8, first_rows=60), Iterative(steps=8, amplitude="mackay"), Subset(80, 4, steps=5)],
 )
 def test_an_interrupted_fit_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
     X, y = data(200, torch.float32)
@@ -123,6 +125,22 @@ def test_an_interrupted_fit_goes_on_to_the_same_result(method, tmp_path, monkeyp
     assert not path.exists()
     if whole.warm is not None:
         assert torch.equal(resumed.warm.solution, whole.warm.solution)
+
+
+def test_a_few_rows_first_save_steps_on_all_rows():
+    X, y = data(600)
+    few = Iterative(steps=3, first_rows=150)
+    gp = process().fit(X, y, few, generator=seeded())
+    first = [record for record in gp.history if record.get("rows") == 150]
+    assert first == gp.history[: len(first)]
+    assert len(gp.history) == len(first) + 3
+    assert {record["method"] for record in gp.history} == {"iterative"}
+    plain = process().fit(X, y, replace(few, first_rows=0), generator=seeded())
+    best = process().fit(X, y, "exact").log_evidence(X, y)
+    assert best - gp.log_evidence(X, y) < 0.2 * (best - plain.log_evidence(X, y))
+    # Values of one's own are where it begins, and few rows are taken as they are.
+    assert len(process().fit(X, y, few, start="current", generator=seeded()).history) == 3
+    assert len(process().fit(X[:150], y[:150], few, generator=seeded()).history) == 3
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):

@@ -131,7 +131,7 @@ class Kernel(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Hyperparameters in natural units, and the columns where not all are read."""
-        own = {name.removeprefix("log_"): value.detach().exp() for name, value in self._parameters.items()}
+        own = {name.removeprefix("log_"): value.detach().exp() for name, value in self.named_parameters(recurse=False)}
         shown = [f"{name}={_rounded(value.tolist())}" for name, value in own.items()]
         return ", ".join(shown if self.columns is None else [*shown, f"columns={list(self.columns)}"])
 

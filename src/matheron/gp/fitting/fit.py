@@ -57,7 +57,7 @@ def fit(
         if start == "data":
             start_from_data(gp, data)
         label = {"method": type(chosen).__name__.lower(), "reason": reason}
-        task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint, label)
+        task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint, label, rough=start == "data")
         gp.history, gp.warm = task.history, None
         if gp.standardize:
             gp.units = data.units

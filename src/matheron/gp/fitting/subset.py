@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float64, Int
 from torch import Tensor
 from tqdm import tqdm
 
@@ -74,15 +75,22 @@ class Subset:
 
     def on(self, task: Task, rows: Int[Tensor, " r"], place: int) -> Tensor:
         """The best vector on some rows."""
-        part = Task(task.gp, restricted(task.data, rows), task.priors, task.seed, unit=task.unit)
-        part.began = task.began
-        vector, event = Exact(steps=self.steps).maximize(part)
-        for record in part.history:
-            extra: dict[str, Any] = {"centroid": place, "rows": len(rows)}
-            task.history.append(task.labelled(record | extra))
+        vector, event = maximize_on(task, rows, self.steps, {"centroid": place})
         if event is not None:
             raise ValueError(f"centroid {place} has no evidence at any point tried: {event}")
         return vector
+
+
+def maximize_on(
+    task: Task, rows: Int[Tensor, " r"], steps: int, label: Mapping[str, Any]
+) -> tuple[Float64[Tensor, " p"], str | None]:
+    """The vector of most evidence on some rows, and what went wrong if something did; its steps join the record."""
+    part = Task(task.gp, restricted(task.data, rows), task.priors, task.seed, unit=task.unit)
+    part.began = task.began
+    vector, event = Exact(steps=steps).maximize(part)
+    for record in part.history:
+        task.history.append(task.labelled({**record, **label, "rows": len(rows)}))
+    return vector, event
 
 
 def restricted(data: Observations, rows: Int[Tensor, " r"]) -> Observations:

@@ -31,7 +31,8 @@ class FitWarning(UserWarning):
 class Task:
     """A process, its data, priors and bounds, and the record that grows.
 
-    ``unit`` is the spread of the targets, in which the mean is learnt; ``label`` says which method and why.
+    ``unit`` is the spread of the targets, in which the mean is learnt; ``label`` says which method and why; ``rough``
+    is whether it begins at values that were only read off the data.
     """
 
     gp: GaussianProcess
@@ -42,6 +43,7 @@ class Task:
     checkpoint: Checkpoint | None = None
     label: Mapping[str, str] = field(default_factory=dict)
     unit: float | None = None
+    rough: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
 
