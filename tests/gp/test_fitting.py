@@ -14,7 +14,7 @@ from matheron.gp.fitting import Exact, FitWarning, Iterative, LogNormal, Subset
 from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.iterative import Climb
 from matheron.gp.fitting.start import start_from_data
-from matheron.gp.fitting.subset import nearest
+from matheron.gp.fitting.subset import maximize_on, nearest
 from matheron.gp.fitting.task import Task
 from matheron.solvers import CG, Checkpoint
 
@@ -141,6 +141,25 @@ def test_a_few_rows_first_save_steps_on_all_rows():
     # Values of one's own are where it begins, and few rows are taken as they are.
     assert len(process().fit(X, y, few, start="current", generator=seeded()).history) == 3
     assert len(process().fit(X[:150], y[:150], few, generator=seeded()).history) == 3
+
+
+def test_a_few_rows_do_not_run_away_with_what_they_say_nothing_of():
+    # Pairs of the same row and target in data that are all noise: the evidence of a few rows wants none.
+    X = torch.randn(100, 2, generator=seeded(), dtype=torch.float64).repeat(2, 1)
+    y = torch.randn(100, generator=seeded(1), dtype=torch.float64).repeat(2)
+    gp = process()
+    task = Task(gp, gp.observations(X, y), {}, seed=0)
+    start_from_data(gp, task.data)
+    start = task.parameters.vector()
+    free, _ = maximize_on(task, torch.arange(200), 40, {})
+    task.parameters.assign(start)
+    tied, _ = maximize_on(task, torch.arange(200), 40, {}, spread=0.1)
+    noise = task.parameters.places["noise"]
+    assert float(free[noise] - start[noise]) < -5.0
+    assert float((tied[noise] - start[noise]).abs()) < 2.0
+    given = Task(gp, task.data, {"noise": LogNormal(0.3, 1.0)}, seed=0).prior.tied(start, 0.5)
+    assert given.center[noise].exp().item() == pytest.approx(0.3)
+    assert given.precision[task.parameters.places["mean"]].item() == 0.0
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):

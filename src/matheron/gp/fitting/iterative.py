@@ -38,6 +38,10 @@ PATIENCE = 10
 FIRST_STEPS = 40
 """Exact evidences on the first rows, by when L-BFGS has come near."""
 
+FIRST_SPREAD = 0.7
+"""Of a prior around the start there: what a few rows say nothing of, the noise among short lengthscales or an input
+that hardly matters, would run so far that all rows could not bring it back in time."""
+
 
 @dataclass(frozen=True)
 class Iterative:
@@ -142,7 +146,8 @@ class Climb:
 
     def nearer(self) -> Float64[Tensor, " p"]:
         """The values of most evidence on the first rows, or those at hand where these have none."""
-        vector, event = maximize_on(self.task, self.order[: self.method.first_rows], FIRST_STEPS, {})
+        rows = self.order[: self.method.first_rows]
+        vector, event = maximize_on(self.task, rows, FIRST_STEPS, {}, spread=FIRST_SPREAD)
         return self.vector if event is not None else self.task.bounds.clamp(vector)
 
     @property

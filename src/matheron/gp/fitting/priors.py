@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -46,6 +47,9 @@ class Priors:
     def __init__(self, priors: Mapping[str, LogNormal], parameters: Parameters) -> None:
         self.center = torch.zeros(len(parameters.vector()), dtype=torch.float64)
         self.precision = torch.zeros_like(self.center)
+        self.positive = torch.ones_like(self.center, dtype=torch.bool)
+        for name in parameters.free & parameters.places.keys():
+            self.positive[parameters.places[name]] = False
         for pattern, prior in priors.items():
             if not isinstance(prior, LogNormal):
                 raise TypeError(f"priors[{pattern!r}] must be a LogNormal, got {type(prior).__name__}")
@@ -63,3 +67,10 @@ class Priors:
         """``−½ Σ ((log θ − log median)/spread)²`` and its gradient."""
         distance = vector - self.center
         return -0.5 * float((self.precision * distance.square()).sum()), -self.precision * distance
+
+    def tied(self, vector: Float64[Tensor, " p"], spread: float) -> Priors:
+        """With a prior of this ``spread`` around ``vector`` for every positive entry that has none."""
+        found, bare = copy(self), self.positive & (self.precision == 0)
+        found.center = torch.where(bare, vector, self.center)
+        found.precision = torch.where(bare, spread**-2, self.precision)
+        return found

@@ -82,11 +82,16 @@ class Subset:
 
 
 def maximize_on(
-    task: Task, rows: Int[Tensor, " r"], steps: int, label: Mapping[str, Any]
+    task: Task, rows: Int[Tensor, " r"], steps: int, label: Mapping[str, Any], *, spread: float | None = None
 ) -> tuple[Float64[Tensor, " p"], str | None]:
-    """The vector of most evidence on some rows, and what went wrong if something did; its steps join the record."""
+    """The vector of most evidence on some rows, and what went wrong if something did; its steps join the record.
+
+    With a ``spread``, what has no prior is given one around its value now.
+    """
     part = Task(task.gp, restricted(task.data, rows), task.priors, task.seed, unit=task.unit)
     part.began = task.began
+    if spread is not None:
+        part.prior = part.prior.tied(part.parameters.vector(), spread)
     vector, event = Exact(steps=steps).maximize(part)
     for record in part.history:
         task.history.append(task.labelled({**record, **label, "rows": len(rows)}))
