@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
-from matheron.linear import Descent
+from matheron.linear import Descent, PrimalSolve
 from matheron.networks import (
     Bernoulli,
     Categorical,
@@ -89,10 +89,16 @@ def test_a_solve_that_does_not_fit_is_refused_with_all_its_copies(monkeypatch: p
     assert inference.choose("exact", data, None).keep
 
 
+def test_conjugate_gradients_have_their_sketch_also_where_outputs_are_fewer() -> None:
+    for n in (6, 40):  # 18 and 120 outputs, 27 weights
+        model, X, y = problem("classification", n=n)
+        assert isinstance(inference.choose("cg", observed(model, (X, y)), None).step, PrimalSolve)
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 @pytest.mark.parametrize("n", [6, 40])
 def test_a_random_subset_is_solved_by_place(kind: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over outputs and over weights, neither with the Jacobian in memory."""
+    """With fewer outputs than weights and with more, neither with the Jacobian in memory."""
     monkeypatch.setattr(inference, "KEEP", 0.0)
     model, X, y = problem(kind, n=2 * n)
     loader = DataLoader(TensorDataset(X, y), batch_size=5, sampler=SubsetRandomSampler(range(n)))

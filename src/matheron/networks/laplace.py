@@ -114,7 +114,8 @@ class LinearizedLaplace:
 
         ``loader`` is a ``DataLoader``, a data set, ``(inputs, targets)``, or batches that can be walked again; inputs
         are those of :class:`TangentModel`, and a batch that is a mapping has its targets under ``"labels"``.
-        ``em_steps=0`` keeps ``prior_precision`` as given. ``descent`` sets the descent of ``method="sgd"``;
+        EM starts from ``prior_precision``, where none is given from 1, with the g-prior from ``d / n`` where that is
+        more; ``em_steps=0`` keeps it. ``descent`` sets the descent of ``method="sgd"``;
         ``scale_draws`` estimate the g-prior's scale. ``"exact"`` and ``"cg"`` are the other methods; ``"auto"`` is
         exact where the Jacobian is small, takes conjugate gradients where it fits in a share of free memory, else
         descent, and the report says so.

@@ -28,18 +28,22 @@ def starting_prior(
 ) -> tuple[DiagonalPrior, int]:
     """``A = a diag(M)`` (``"g"``), ``aI`` (``"isotropic"``) or one ``a`` per parameter tensor (``"layerwise"``).
 
-    The second value is how many entries of the g-prior's scale were floored. Thesis, sections 5.3.2, 5.3.3 and 6.2.2.
+    Where none is given, ``a`` starts at 1. That of the g-prior starts at ``d / n`` where weights outnumber data: the
+    effective dimension is at most ``tr(A⁻¹M) = d / a``, then one for each datum, and the first solve is not the hardest
+    of all. The second value is how many entries of the g-prior's scale were floored. Thesis, sections 5.3.2, 5.3.3 and
+    6.2.2.
     """
     options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": tangent.dtype, "device": tangent.device}
     if name == "g":
         found = g_prior_scale(data, draws, generator, tangent.groups)
-        return DiagonalPrior(1.0 if precision is None else precision, scale=found.scale, **options), found.floored
+        start = max(1.0, tangent.num_weights / data.num_data) if precision is None else precision
+        return DiagonalPrior(start, scale=found.scale, **options), found.floored
     if name == "isotropic":
         return DiagonalPrior(1.0 if precision is None else precision, **options), 0
     if name == "layerwise":
-        start = torch.ones(len(tangent.names), dtype=torch.float64)
-        start = start if precision is None else start * torch.as_tensor(precision, dtype=torch.float64)
-        return DiagonalPrior(start, groups=tangent.groups, **options), 0
+        each = torch.ones(len(tangent.names), dtype=torch.float64)
+        each = each if precision is None else each * torch.as_tensor(precision, dtype=torch.float64)
+        return DiagonalPrior(each, groups=tangent.groups, **options), 0
     raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {name!r}")
 
 
