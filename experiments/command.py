@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from experiments.gallery import cell, index
 from experiments.harness import BUDGETS, Experiment, Progress, Record, discover, draw, perform, plain, plan, write
@@ -31,6 +34,11 @@ def main(package: str, arguments: Sequence[str] | None = None) -> int:
         print(f"{options.id} is not one of the {package}: {', '.join(found)}", file=sys.stderr)
         return 2
     chosen = list(found.values()) if options.id == "all" else [found[options.id]]
+    try:
+        chosen = [altered(experiment, options.budget, options.set) for experiment in chosen]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     return max(attempt(experiment, options) for experiment in chosen)
 
 
@@ -40,11 +48,38 @@ def parser(package: str) -> argparse.ArgumentParser:
     parser.add_argument("id", help="an ID, `all`, `list` for the IDs, or `index` for the page of a gallery")
     parser.add_argument("--budget", choices=BUDGETS, default="quick", help="minutes, hours, or the thesis' size")
     parser.add_argument("--out", type=Path, default=GALLERY, help=f"where ID.json and ID.png land ({GALLERY})")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="another value in the budget's configuration"
+    )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--dry-run", action="store_true", help="say what would be run, without computing")
     kind.add_argument("--so-far", action="store_true", help="a record of the parts measured so far, of a long run")
     kind.add_argument("--redraw", action="store_true", help="draw ID.png again from ID.json")
     return parser
+
+
+def altered(experiment: Experiment, budget: str, changes: Sequence[str]) -> Experiment:
+    """With other values in one budget's configuration, each of the kind that stands there: ``depth=18``."""
+    config = experiment.budgets[budget]
+    known = {f.name: getattr(config, f.name) for f in fields(config)}
+    values: dict[str, Any] = {}
+    for change in changes:
+        name, given, text = change.partition("=")
+        if not given or name not in known:
+            raise ValueError(f"--set {change}: write FIELD=VALUE with one of {', '.join(known)}")
+        try:
+            value = text if isinstance(known[name], str) else ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            value = text
+        if isinstance(known[name], float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if known[name] is not None and type(value) is not type(known[name]):
+            kind = type(known[name]).__name__
+            raise ValueError(f"--set {change}: {name} is a {kind}, such as {known[name]!r}")
+        values[name] = value
+    return (
+        replace(experiment, budgets={**experiment.budgets, budget: replace(config, **values)}) if values else experiment
+    )
 
 
 def attempt(experiment: Experiment, options: argparse.Namespace) -> int:

@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from experiments.harness import Progress
 
@@ -54,7 +55,7 @@ class Trained:
     seconds: float
 
 
-def trained(recipe: Recipe, build: Callable[[], nn.Module], data: Images, progress: Progress) -> Trained:
+def trained(recipe: Recipe, build: Callable[[], nn.Module], data: Images | Dataset, progress: Progress) -> Trained:
     """Train, or read what was trained before: from ``networks`` beside the results."""
     folder = None if progress.ledger is None else progress.ledger.path.parent / "networks"
     path = None if folder is None else folder / f"{recipe.key}.safetensors"
@@ -77,19 +78,29 @@ def trained(recipe: Recipe, build: Callable[[], nn.Module], data: Images, progre
     return Trained(model.eval(), seconds)
 
 
-def train(model: nn.Module, recipe: Recipe, data: Images, progress: Progress) -> None:
+def train(model: nn.Module, recipe: Recipe, data: Images | Dataset, progress: Progress) -> None:
     """In place, in an order of images that the seed decides."""
-    X, y = data
     source = torch.Generator().manual_seed(recipe.seed)
     optimizer, schedule = descent(model, recipe)
+    device = next(model.parameters()).device
     model.train()
     for _ in progress(range(recipe.epochs), "training"):
-        for index in torch.randperm(len(X), generator=source).split(recipe.batch):
+        for images, labels in shuffled(data, recipe.batch, source):
             optimizer.zero_grad()
-            images = augmented(X[index], source) if recipe.augment else X[index]
-            nn.functional.cross_entropy(model(images), y[index]).backward()
+            images = augmented(images, source) if recipe.augment else images
+            nn.functional.cross_entropy(model(images.to(device)), labels.to(device)).backward()
             optimizer.step()
         schedule.step()
+
+
+def shuffled(data: Images | Dataset, size: int, source: torch.Generator) -> Iterator[Images]:
+    """Batches of a pass in random order, those of a data set read as they are needed."""
+    if isinstance(data, Dataset):
+        yield from DataLoader(data, size, shuffle=True, generator=source)
+        return
+    X, y = data
+    for index in torch.randperm(len(X), generator=source).split(size):
+        yield X[index], y[index]
 
 
 def descent(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:

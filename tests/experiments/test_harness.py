@@ -70,6 +70,16 @@ def test_an_experiment_runs_and_leaves_json_and_picture(catalog, tmp_path, capsy
     assert "holds: a fair value" in capsys.readouterr().out
 
 
+def test_a_value_of_the_configuration_can_be_set(catalog, tmp_path, capsys):
+    arguments = ["toy", "--out", str(tmp_path), "--set"]
+    assert command.main("experiments", [*arguments, "seeds=(3, 4)"]) == 0
+    assert json.loads((tmp_path / "toy.json").read_text())["config"]["seeds"] == [3, 4]
+    assert command.main("experiments", [*arguments, "seeds=three"]) == 2
+    assert "seeds is a tuple" in capsys.readouterr().err
+    assert command.main("experiments", [*arguments, "colour=1"]) == 2
+    assert "FIELD=VALUE with one of" in capsys.readouterr().err
+
+
 def test_redrawing_needs_no_run_and_gives_the_same_picture(catalog, tmp_path):
     command.main("experiments", ["toy", "--out", str(tmp_path)])
     picture = (tmp_path / "toy.png").read_bytes()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from experiments.harness import Progress
 from experiments.ledger import Ledger
@@ -35,6 +36,17 @@ def test_the_seed_decides():
     one, again, other = (trained(replace(RECIPE, seed=s), build, images(), Progress(False)) for s in (0, 0, 1))
     torch.testing.assert_close(weights(one), weights(again), rtol=0.0, atol=0.0)
     assert not torch.allclose(weights(one), weights(other))
+
+
+def test_a_data_set_is_trained_on_as_it_is_read():
+    data = TensorDataset(*images())
+    one, again = (trained(RECIPE, build, data, Progress(False)) for _ in range(2))
+    torch.testing.assert_close(weights(one), weights(again), rtol=0.0, atol=0.0)
+    with torch.random.fork_rng():
+        torch.manual_seed(RECIPE.seed)
+        assert not torch.allclose(
+            weights(one)[:50], torch.cat([p.flatten() for p in build().parameters()])[:50].double()
+        )
 
 
 def test_a_trained_network_is_kept_beside_the_results(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from matheron.data.catalog import Dataset, Description, describe, load, names
 from matheron.data.files import DataNotFound
 from matheron.data.fingerprints import Fingerprints
+from matheron.data.folders import ImageFolder
 from matheron.data.gaps import GapRegression
 from matheron.data.hyperparameters import Hyperparameters, published_hyperparameters
 from matheron.data.images import Images
@@ -19,6 +20,7 @@ __all__ = [
     "Fingerprints",
     "GapRegression",
     "Hyperparameters",
+    "ImageFolder",
     "Images",
     "Molecules",
     "Regression",
