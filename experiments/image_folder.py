@@ -28,7 +28,7 @@ import matheron as mt
 from experiments import style
 from experiments.claims import Claim, at_least
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.image_classification import KAPPAS, MAP, OURS, VARIANTS, path
+from experiments.image_classification import COLORS, KAPPAS, MAP, OURS, VARIANTS, path
 from experiments.residual_networks import count, imagenet_resnet
 from experiments.training import Recipe, trained
 from matheron.data import ImageFolder, load
@@ -195,13 +195,18 @@ def claims(table: Sequence[Record]) -> Iterator[Claim]:
 
 def draw(record: Record) -> Figure:
     figure, (together, em) = style.panels(2, width=4.6, height=3.6)
-    for color, row in zip(style.COLORS, record["table"], strict=False):
+    paths = record["curves"]["em"]
+    others = iter((style.GREEN, style.ORANGE, style.RED))
+    for row in record["table"]:
+        name = row["method"]
+        color = COLORS[name] if name in COLORS else next(others)
         per_label = [row[f"joint_{kappa}"] / max(1, 10 * (kappa - 1)) for kappa in KAPPAS]
-        together.plot(KAPPAS, per_label, marker="o", color=color, label=row["method"])
-        if row["method"] in record["curves"]["em"]:
-            em.plot(record["curves"]["em"][row["method"]], marker="o", color=color)
+        together.plot(KAPPAS, per_label, marker="o", color=color, label=name)
+        if name in paths:
+            em.plot(range(len(paths[name])), paths[name], marker="o", color=color)
     together.set(title="Joint log-likelihood per label", xlabel="distinct images κ", ylabel="nats", xticks=KAPPAS)
-    em.set(title="EM", xlabel="step", ylabel="prior precision", yscale="log")
+    steps = range(max(len(path) for path in paths.values()))
+    em.set(title="EM", xlabel="step", ylabel="prior precision", yscale="log", xticks=steps)
     together.legend()
     return figure
 
