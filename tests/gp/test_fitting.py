@@ -143,6 +143,18 @@ def test_a_few_rows_first_save_steps_on_all_rows():
     assert len(process().fit(X[:150], y[:150], few, generator=seeded()).history) == 3
 
 
+def test_learning_from_some_rows_is_that_from_these_rows():
+    X, y = data(600)
+    some = process().fit(X, y, Iterative(steps=20, first_rows=100, rows=300), generator=seeded())
+    assert some.warm is None
+    exact = process().fit(X, y, "exact")
+    assert float((values(some) - values(exact)).abs().max()) < 1.0
+    same = process().fit(X[:300], y[:300], Iterative(steps=5, rows=900), generator=seeded())
+    plain = process().fit(X[:300], y[:300], Iterative(steps=5), generator=seeded())
+    assert torch.equal(values(same), values(plain))
+    assert same.warm is not None
+
+
 def test_a_few_rows_do_not_run_away_with_what_they_say_nothing_of():
     # Pairs of the same row and target in data that are all noise: the evidence of a few rows wants none.
     X = torch.randn(100, 2, generator=seeded(), dtype=torch.float64).repeat(2, 1)
@@ -248,8 +260,9 @@ def test_auto_says_what_it_took_and_why():
     without = mt.GaussianProcess(mt.kernels.Linear() * mt.kernels.RBF())
     assert isinstance(automatic(without, many)[0], Subset)
     method, reason = automatic(process(), torch.zeros(60_000, 2))
-    assert isinstance(method, Subset)
-    assert "60000 rows would take hours" in reason
+    assert isinstance(method, Iterative)
+    assert method.rows == 30_000
+    assert "30000 random rows; steps on all 60000 take long" in reason
 
 
 def test_learning_stops_when_nothing_is_to_be_gained():

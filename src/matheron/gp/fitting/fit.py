@@ -27,11 +27,11 @@ METHODS: dict[str, type[Method]] = {"exact": Exact, "subset": Subset, "iterative
 EXACT_ROWS = 2_000
 """Up to here an exact evidence takes a fraction of a second."""
 
-ITERATIVE_ROWS = 50_000
-"""Up to here a step on all rows takes seconds, or a minute; its cost grows with the square."""
+ITERATIVE_ROWS = 30_000
+"""As many rows as a step of a few seconds takes; its cost grows with the square. Of more, this many are drawn."""
 
 NEIGHBORHOODS = Subset(subset_rows=5_000, centroids=5)
-"""For more rows: minutes, whatever their number."""
+"""For kernels without random features."""
 
 
 def fit(
@@ -91,10 +91,10 @@ def automatic(gp: GaussianProcess, X: Tensor) -> tuple[Method, str]:
     rows = X.shape[0]
     if rows <= EXACT_ROWS:
         return Exact(), f"{rows} rows are few enough for exact evidences"
-    if rows > ITERATIVE_ROWS:
-        return NEIGHBORHOODS, f"steps on all of {rows} rows would take hours"
     try:
         gp.kernel.features(Iterative.num_features, dimension=X.shape[1], generator=torch.Generator())
     except NoFeaturesError:
         return NEIGHBORHOODS, f"{rows} rows are too many for exact evidences, and the kernel has no random features"
+    if rows > ITERATIVE_ROWS:
+        return Iterative(rows=ITERATIVE_ROWS), f"{ITERATIVE_ROWS} random rows; steps on all {rows} take long"
     return Iterative(), f"{rows} rows are too many for exact evidences"

@@ -16,13 +16,12 @@ from matheron.arguments import require_between, require_count
 from matheron.gp.draws import PriorDraws
 from matheron.gp.fitting.adam import Adam
 from matheron.gp.fitting.mackay import amplitudes, fixed_point
-from matheron.gp.fitting.subset import maximize_on
+from matheron.gp.fitting.subset import maximize_on, restricted
 from matheron.gp.fitting.task import Task
 from matheron.gp.fitting.warm import WarmStart
 from matheron.gp.rounding import MUCH, rounding
 from matheron.kernels.contraction import contract, low_rank
 from matheron.kernels.feature_map import NoFeaturesError
-from matheron.kernels.rows import take_rows
 from matheron.operators import Diagonal, KernelOperator
 from matheron.seeds import permutation
 from matheron.solvers import AlternatingProjections, ConvergenceWarning, Result
@@ -53,7 +52,8 @@ class Iterative:
     noise, it goes on in float64. Thesis §3.2.1, signs put right.
 
     Where it begins at values read off the data, L-BFGS first climbs the exact evidence of ``first_rows`` random rows:
-    seconds, which save most of the steps on all rows. From a start of your own take more ``steps``.
+    seconds, which save most of the steps on all rows. From a start of your own take more ``steps``. With ``rows`` it
+    learns from so many random rows at most, in place of all.
 
     Ends after ``steps``, or when steps promise less than ``tolerance`` of log evidence per row. With
     ``amplitude="mackay"`` noise and variances take MacKay's fixed-point steps instead of Adam's. Fifteen samples and
@@ -74,6 +74,7 @@ class Iterative:
     num_samples: int = 15
     num_features: int = 2000
     first_rows: int = 2000
+    rows: int | None = None
     tolerance: float = 1e-5
     amplitude: str = "gradient"
     solver: IterativeSolver = SOLVER
@@ -84,6 +85,8 @@ class Iterative:
         require_count("num_samples", self.num_samples)
         require_count("num_features", self.num_features, least=2)
         require_count("first_rows", self.first_rows, least=0)
+        if self.rows is not None:
+            require_count("rows", self.rows, least=2)
         require_between("tolerance", self.tolerance, -1e-300, 1.0)
         if self.amplitude not in ("gradient", "mackay"):
             raise ValueError(f"amplitude must be 'gradient' or 'mackay', got {self.amplitude!r}")
@@ -101,7 +104,8 @@ class Iterative:
                 bar.set_postfix(gain=f"{climb.gains[-1]:.2g}" if climb.gains else "")
                 if task.checkpoint is not None and task.checkpoint.due:
                     climb.save()
-        task.gp.warm = climb.warm_start()
+        # A solve of some rows is no start for one of all.
+        task.gp.warm = climb.warm_start() if climb.data.rows == task.data.rows else None
         task.finish(climb.vector, climb.event)
 
 
@@ -116,13 +120,8 @@ class Climb:
         self.seed = header.get("seed", task.seed)
         generator = torch.Generator().manual_seed(self.seed)
         # Shuffled once, so that blocks of rows are random ones.
-        self.order = permutation(task.data.rows, generator, task.data.X.device)
-        self.data = replace(
-            task.data,
-            X=take_rows(task.data.X, self.order),
-            Y=task.data.Y[self.order],
-            noise=task.data.noise[self.order],
-        )
+        self.order = permutation(task.data.rows, generator, task.data.X.device)[: method.rows]
+        self.data = restricted(task.data, self.order)
         functions = self.data.outputs * math.ceil(method.num_samples / self.data.outputs)
         try:
             self.draws = PriorDraws.draw(
@@ -133,7 +132,7 @@ class Climb:
         self.kernel = KernelOperator(task.gp.kernel, self.data.X)
         self.amplitudes = amplitudes(task) if method.amplitude == "mackay" else []
         self.vector = task.bounds.clamp(task.parameters.vector())
-        if task.rough and not saved and 0 < method.first_rows < task.data.rows:
+        if task.rough and not saved and 0 < method.first_rows < self.data.rows:
             self.vector = self.nearer()
         self.adam = Adam(self.vector, method.learning_rate)
         self.solution = self.data.Y.new_zeros(self.data.rows, self.data.outputs + functions)
@@ -168,7 +167,7 @@ class Climb:
         task.parameters.assign(before)
         result = self.solve()
         data_part, sample_part = self.gradients(result.solution)
-        gradient = (data_part - sample_part + task.prior.log_density(before)[1]) / task.size
+        gradient = (data_part - sample_part + task.prior.log_density(before)[1]) / (self.data.rows * self.data.outputs)
         if not bool(torch.isfinite(gradient).all()):
             self.event, self.vector = "the gradient is not finite", self.good
             return
