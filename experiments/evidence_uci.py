@@ -33,7 +33,7 @@ class Config:
 
     sets: tuple[str, ...] = ("pol", "elevators", "bike")
     rows: int | None = None
-    steps: int = 100
+    steps: int = 40
     predicted: str = "protein"
     predicted_rows: int | None = None
     subset_rows: int = 10_000
@@ -159,7 +159,7 @@ EXPERIMENT = Experiment(
     title="Hyperparameters learnt on UCI sets against the published ones",
     reproduces=("Section 4.5.1 (hyperparameters of the UCI benchmark)",),
     budgets={
-        "quick": replace(FULL, rows=3_000, steps=60, predicted_rows=4_000, subset_rows=1_000),
+        "quick": replace(FULL, rows=3_000, predicted_rows=4_000, subset_rows=1_000),
         "full": FULL,
         "thesis": replace(FULL, centroids=10),
     },
