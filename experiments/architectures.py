@@ -276,8 +276,8 @@ EXPERIMENT = Experiment(
         ),
         "full": FULL,
         "thesis": replace(
-            FULL, images=60_000, test_images=10_000, epochs=90, attention_epochs=90, batch=128, points=351, stages=(10, 30, 60, 90),
-            seeds=(0, 1, 2, 3, 4),
+            FULL, images=60_000, test_images=10_000, epochs=90, attention_epochs=90, batch=128, points=351,
+            stages=(10, 30, 60, 90), seeds=(0, 1, 2, 3, 4),
         ),
     },
     run=run,
