@@ -247,6 +247,7 @@ def draw(record: Record) -> Figure:
                 ax.plot([place - 0.4, place + 0.4], [own, own], color=style.INK, linewidth=0.9)
         ax.set_xticks(range(len(NETWORKS)), NETWORKS, fontsize=7)
         ax.set(title=f"{prior} prior; the network alone in black", ylabel="test NLL")
+    axes[0].set_ylim(top=1.35 * axes[0].get_ylim()[1])
     axes[0].legend(fontsize=7)
     histogram, stops = axes[-2], axes[-1]
     levels = [0.01 * (i + 1) for i in range(99)]
