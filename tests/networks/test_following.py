@@ -58,6 +58,18 @@ def test_learned_precision_is_the_fixed_point_at_the_mode() -> None:
     agree(la.functional_samples(X) - model(X).detach(), J @ torch.linalg.solve(M + A, J.mT))
 
 
+def test_a_precision_that_rests_under_the_network_s_curvature_is_learnt_nevertheless() -> None:
+    model, X, y = problem("classification", n=60)
+    options = {"method": "exact", "em_steps": 60, "num_samples": 200, "final_samples": 2}
+    rests = LinearizedLaplace(model, "classification", "isotropic")
+    rests.fit((X, y), **options, generator=torch.Generator().manual_seed(0))
+    start = float(rests.prior_precision)
+    la = LinearizedLaplace(model, "classification", "isotropic", curvature="tangent", prior_precision=start)
+    la.fit((X, y), **options, generator=torch.Generator().manual_seed(0))
+    assert abs(torch.tensor(la.history[1]["precision"][0] / start).log()) < 0.05
+    assert len(la.history) > 1
+
+
 @pytest.mark.parametrize("method", ["sgd", "cg"])
 def test_other_methods_follow_too(method: str) -> None:
     model, X, y = problem("classification", n=40)

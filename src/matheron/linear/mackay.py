@@ -277,9 +277,11 @@ def followed(state: EMState, settings: EStep) -> EMState:
     data = state.data.following(mode)
     if data is state.data:
         return state
-    # A precision can rest while the curvature still moves, and the loss with it.
+    # A precision can rest while the curvature still moves, and the loss with it; after the first step it always has.
     history, losses = state.history, [record["loss"] for record in state.history[-2:]]
-    moved = abs(math.log(losses[-1] / losses[0])) if len(losses) == 2 and min(losses) > 0.0 else 0.0
+    moved = math.inf if len(losses) == 1 else 0.0
+    if len(losses) == 2 and min(losses) > 0.0:
+        moved = abs(math.log(losses[-1] / losses[0]))
     history = [*history[:-1], history[-1] | {"moved": max(moved, history[-1]["moved"])}]
     # The same random numbers, so that a step moves the prior by what it learnt and not by chance.
     drawn = _draw(data, len(state.regularizers), settings, state.seed)
