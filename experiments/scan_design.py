@@ -260,7 +260,7 @@ def frequencies(ax: Axes, rows: Sequence[Record]) -> None:
 
 
 THESIS = Config()
-FULL = replace(THESIS, size=64, images=4, acquisitions=10, samples=300, channels=16, steps=400)
+FULL = replace(THESIS, size=64, images=3, acquisitions=10, samples=300, channels=16, steps=400)
 
 EXPERIMENT: Experiment[Any] = Experiment(
     id="scan-design",
