@@ -17,7 +17,8 @@ def rectangles(size: int, generator: torch.Generator, *, number: int = 3, spread
     preferential directions, ``α``, which is drawn for every image and returned, and the one across.
 
     Densities between ½ and one, sides from a tenth to four fifths of the image's and middles are uniform, as in the
-    code that was published with the thesis; what reaches beyond the image is cut off.
+    code that was published with the thesis, as is ``α``: its text speaks of a mean of zero, and of "a different
+    preferential angle" for each image. What reaches beyond the image is cut off.
     """
 
     def uniform(low: float, high: float) -> float:
