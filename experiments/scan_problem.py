@@ -44,9 +44,12 @@ class Config:
     scales: int = 3
     steps: int = 2000
     learning_rate: float = 0.01
-    tv: float = 0.01
-    strength: float = 30.0
+    strength: float = 10.0
     """Of total variation, in noise variances."""
+    strength_of_dip: float = 3.0
+    """The same beside the network."""
+    level: float = 0.1
+    """Prior variance of a ray beside that of the noise, on average, while angles are chosen."""
     lines: int = 10
     """Of frequencies that are chosen."""
     seed: int = 0
@@ -63,6 +66,8 @@ class Problem:
     sinogram: Tensor
     deviation: float
     pilot: tuple[int, ...]
+    preferred: float
+    """Direction of half the edges, the others across; radians."""
     fitted: dict[str, ImagePosterior] = field(default_factory=dict, repr=False)
 
     def measured(self, indices: Sequence[int]) -> tuple[Operator, Tensor]:
@@ -78,7 +83,9 @@ class Problem:
         config, generator = self.config, self.generator()
         net = nn.Sequential(UNet(scales=config.scales, channels=config.channels, generator=generator), nn.Sigmoid())
         A, y = self.measured(indices)
-        dip = DeepImagePrior(A, net, tv=config.tv, shape=self.image.shape, unit=1.0)
+        strength = config.strength_of_dip * self.deviation**2
+        tv = strength * self.image.numel() / float(y.square().sum())
+        dip = DeepImagePrior(A, net, tv=tv, shape=self.image.shape, unit=1.0)
         return dip.fit(y, steps=config.steps, learning_rate=config.learning_rate, generator=generator)
 
     @cached_property
@@ -107,23 +114,23 @@ class Problem:
 
 def x_rays(config: Config, number: int) -> Problem:
     generator = torch.Generator().manual_seed(config.seed + number)
-    image = rectangles(config.size, generator)
+    image, preferred = rectangles(config.size, generator)
     angles = torch.arange(config.candidates, dtype=torch.float64) * math.pi / config.candidates
     scan = ParallelBeam(config.size, angles, math.ceil(math.sqrt(2.0) * config.size))
     A = scan.operator()
     measured, deviation = with_noise(A @ image.flatten(), config.noise, generator)
     pilot = tuple(spread(config.pilots, config.candidates))
-    return Problem(config, number, Views.of(A), image, scan.sinogram(measured), deviation, pilot)
+    return Problem(config, number, Views.of(A), image, scan.sinogram(measured), deviation, pilot, preferred)
 
 
 def resonance(config: Config) -> Problem:
     """The lowest lines are the pilot."""
     generator = torch.Generator().manual_seed(config.seed + 100_000)
-    image = rectangles(config.size, generator)
+    image, preferred = rectangles(config.size, generator)
     A = Fourier(config.size, range(config.size // 2 + 1))
     measured, deviation = with_noise(A @ image.flatten(), config.noise, generator)
     lines = measured.reshape(len(A.lines), -1)
-    return Problem(config, 100, Views.of(A), image, lines, deviation, tuple(range(config.pilots)))
+    return Problem(config, 100, Views.of(A), image, lines, deviation, tuple(range(config.pilots)), preferred)
 
 
 def spread(count: int, candidates: int) -> list[int]:

@@ -63,6 +63,16 @@ def test_units_of_the_scan_change_nothing():
     assert torch.allclose(other.image, 300.0 * dip.image, rtol=1e-6)
 
 
+def test_variation_is_as_strong_beside_a_ray_however_many_there_are():
+    """``tv ‖y‖²`` does not grow with the angles: without ``tv``, and where a fit is taken up with more of them."""
+    few, many = (scan(angles=angles).operator() for angles in (5, 10))
+    strengths = [DeepImagePrior(A, net(), shape=(8, 6)).tv * A.shape[0] for A in (few, many)]
+    assert strengths == pytest.approx([0.002 * 48, 0.002 * 48])
+    y = problem()[1]
+    again = fitted(few, y, steps=1, tv=0.04).refitted(many, torch.cat([y, y]))
+    assert again.tv == pytest.approx(0.02)
+
+
 def test_a_unit_that_is_given_is_the_unit():
     """A network between zero and one, of images in tenths."""
     A, y, _ = problem()

@@ -103,6 +103,24 @@ def test_choices_are_the_best_and_scores_those_of_dense_covariances(model, crite
     torch.testing.assert_close(found.angles, ANGLES.double()[chosen])
 
 
+@pytest.mark.parametrize("model", ["gaussian", "linearized"])
+def test_a_level_is_the_prior_variance_of_a_ray_beside_the_noise(model, request):
+    """The design of the same covariance with noise of ``tr(T K Tᵀ) / (m level)``, whatever was learnt."""
+    post, level = request.getfixturevalue(model), 0.2
+    g = torch.Generator().manual_seed(1)
+    found = design_scan(post, ANGLES, 4, "ese", level=level, num_samples=20_000, generator=g)
+    if model == "gaussian":
+        K = post.image_prior().covariance.dense()
+    else:
+        phi, v = jacobian(post.dip)
+        K = phi @ post.prior.covariance(torch.eye(len(v), dtype=v.dtype)) @ phi.T
+    pilot = post.A.dense()
+    noise = float((pilot @ K @ pilot.T).trace()) / (len(pilot) * level)
+    reached, best = dense_along(K, pilot, views(ANGLES), noise, found.indices.tolist(), "ese")
+    torch.testing.assert_close(found.scores, reached, rtol=0.03, atol=0.0)
+    assert bool((reached >= 0.97 * best).all())
+
+
 def pilot_weights(y):
     return 0.2 + 4.0 * torch.rand(len(y), dtype=y.dtype, generator=torch.Generator().manual_seed(8))
 
@@ -289,6 +307,7 @@ def test_what_is_refused_by_name(gaussian, unchecked):
         (ValueError, "candidates has 1 NaN", lambda: design_scan(gaussian, [0.0, math.nan], 1)),
         (ValueError, "candidates 0 and 2 are the same view", lambda: design_scan(gaussian, [0.1, 0.2, 0.1], 1)),
         (ValueError, "candidates must be a list", lambda: design_scan(gaussian, [], 1)),
+        (ValueError, "level must be", lambda: ScanDesign(gaussian, ANGLES, level=0.0)),
         (ValueError, "num_samples must be at least 2", lambda: ScanDesign(gaussian, ANGLES, num_samples=1)),
     ]
     for error, message, call in bad:

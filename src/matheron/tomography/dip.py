@@ -24,6 +24,9 @@ from matheron.tomography.differences import Differences
 from matheron.tomography.measurements import require_shape, require_sinogram, require_weights
 from matheron.tomography.unet import UNet
 
+SMOOTH = 2e-3
+"""Total variation for every ray, in the relative units of the objective, where none is asked for."""
+
 CLIP = 1.0
 """Longest gradient that is followed, in the relative units of the objective."""
 
@@ -33,7 +36,8 @@ class DeepImagePrior:
 
     ``T`` is ``A``, ``D`` the differences of neighbors, ``n`` the number of pixels and ``u`` their ``unit``, else the
     root mean square of one step of least squares; the network's output is multiplied by it, so that neither ``tv`` nor
-    the steps depend on the units of the scan. The strength of :func:`total_variation` is ``tv ‖y‖² / (n u)``.
+    the steps depend on the units of the scan. The strength of :func:`total_variation` is ``tv ‖y‖² / (n u)``. Without
+    ``tv`` it is ``0.002 n / m`` for ``m`` rays: as strong beside the residual of one ray, whatever their number.
 
     ``network`` maps ``(1, 1, *shape)`` to the same; without one it is ``UNet()``. Its input is ``input``, an image such
     as a filtered back-projection, flattened or not, or noise. The scan knows the shape of its images; those of an
@@ -57,13 +61,14 @@ class DeepImagePrior:
         A: Operator,
         network: nn.Module | None = None,
         *,
-        tv: float = 1e-3,
+        tv: float | None = None,
         input: Tensor | None = None,
         shape: int | Sequence[int] | None = None,
         unit: float | None = None,
     ) -> None:
         self.given_unit = None if unit is None else float(require_positive("unit", unit))
-        self.A, self.tv = A, float(require_positive("tv", tv, zero=True))
+        self.A = A
+        self.tv = SMOOTH * A.shape[1] / A.shape[0] if tv is None else float(require_positive("tv", tv, zero=True))
         self.shape = require_shape(A, shape, input, getattr(network, "dims", None))
         if network is None:
             network = UNet(dims=3 if len(self.shape) == 3 else 2).to(dtype=A.dtype, device=A.device)
@@ -137,9 +142,13 @@ class DeepImagePrior:
         weights: Float[Tensor, " m"] | None = None,
         generator: torch.Generator | int | None = None,
     ) -> DeepImagePrior:
-        """A copy, fitted to other measurements of the same image from where this one stands, in as many steps."""
+        """A copy, fitted to other measurements of the same image from where this one stands, in as many steps.
+
+        Total variation stays as strong beside the residual of one ray.
+        """
         _ = self.image
-        options: dict[str, Any] = {"tv": self.tv, "input": self.input, "shape": self.shape, "unit": self.given_unit}
+        tv = self.tv * self.A.shape[0] / A.shape[0]
+        options: dict[str, Any] = {"tv": tv, "input": self.input, "shape": self.shape, "unit": self.given_unit}
         other = DeepImagePrior(A, copy.deepcopy(self.network), **options)
         return other.fit(y, weights=weights, generator=generator, **self._again)
 

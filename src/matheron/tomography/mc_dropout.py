@@ -46,7 +46,7 @@ class MonteCarloDropout(ImagePosterior):
         network: nn.Module | None = None,
         *,
         rate: float = RATE,
-        tv: float = 1e-3,
+        tv: float | None = None,
         input: Tensor | None = None,
         shape: int | Sequence[int] | None = None,
     ) -> None:

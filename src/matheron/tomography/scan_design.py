@@ -36,6 +36,10 @@ class ScanDesign:
     ``weights`` are the precisions of new rays in units of the posterior's ``b``: a number, one for each detector, or
     one for each candidate and detector. Without them a detector is as good as it was on average in the pilot scan.
 
+    ``level`` is how large the prior is beside the noise: the prior variance of a ray of the pilot scan, in noise
+    variances, on average; without it both are as learnt. It is all that scaling one of them changes. The lower it is,
+    the less a view says of others, and views crowd where the prior varies most; the higher, the farther they spread.
+
     A prior that follows the scan, the g-prior, is brought up to date after every ``rescale_every`` angles. Measured
     values change nothing else, unless the model is fitted anew to all of them, after every ``refit_every`` angles.
 
@@ -63,6 +67,7 @@ class ScanDesign:
         *,
         criterion: str = "ese",
         weights: float | Float[Tensor, "..."] | None = None,
+        level: float | None = None,
         num_samples: int = 1000,
         rescale_every: int | None = 5,
         refit_every: int | None = None,
@@ -72,6 +77,7 @@ class ScanDesign:
             raise TypeError(f"posterior must be a GaussianImage or LinearizedDIP, got {type(posterior).__name__}")
         _ = posterior.mean  # refuses one that has not been fitted
         self.criterion = require_criterion(criterion)
+        self.level = None if level is None else float(require_positive("level", level))
         self.num_samples = require_count("num_samples", num_samples, least=2)
         self.rescale_every = None if rescale_every is None else require_count("rescale_every", rescale_every)
         self.refit_every = None if refit_every is None else require_count("refit_every", refit_every)
@@ -126,7 +132,8 @@ class ScanDesign:
             found[~self._free] = torch.nan
             lost = (self._free & found.isnan()).nonzero()[:, 0].tolist()
             if lost:
-                b = self.posterior.noise_precision
+                assert self._state is not None
+                b = self._state.precision
                 raise FloatingPointError(
                     f"the scores of {len(lost)} candidates are not numbers, that of {self._names[lost[0]]:g} the "
                     f"first: what would be measured is not finite in units of the noise, of precision {b:g}; fit the "
@@ -175,10 +182,10 @@ class ScanDesign:
         A, weights = (self._pilot.joined(self.angles).operator, self._scanned()) if self._scaled else (None, None)
         prior = self.posterior.image_prior(A, self._source, weights=weights)
         drawn = (everything @ prior.draw(self.num_samples, self._source).mT).mT.contiguous()
-        state = SequentialPosterior(
-            prior.covariance, drawn, self.posterior.noise_precision, readout=everything, generator=self._source
-        )
-        rows = self._views.place(0, pilots)
+        rows, precision = self._views.place(0, pilots), self.posterior.noise_precision
+        if self.level is not None:
+            precision = self.level / float(drawn[:, rows].square().mean())
+        state = SequentialPosterior(prior.covariance, drawn, precision, readout=everything, generator=self._source)
         state.observe(everything.rows(rows), rows=rows)
         for chosen in self._indices:
             self._observe(state, chosen)
@@ -269,6 +276,7 @@ def design_scan(
     measure: Callable[[float], Tensor | LineIntegrals] | None = None,
     weights: float | Float[Tensor, "..."] | None = None,
     refit_every: int | None = None,
+    level: float | None = None,
     num_samples: int = 1000,
     rescale_every: int | None = 5,
     generator: torch.Generator | int | None = None,
@@ -293,7 +301,7 @@ def design_scan(
     if refit_every is not None and measure is None:
         raise ValueError("refit_every is given but measure is not, so there is nothing to fit to; give measure=")
     design = ScanDesign(
-        posterior, candidates, criterion=criterion, weights=weights, num_samples=num_samples,
+        posterior, candidates, criterion=criterion, weights=weights, level=level, num_samples=num_samples,
         rescale_every=rescale_every, refit_every=refit_every, generator=generator,
     )  # fmt: skip
     if num > design.left:
