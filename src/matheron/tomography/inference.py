@@ -16,7 +16,7 @@ from matheron.linear import (
     PrimalSolve,
     StoredData,
 )
-from matheron.networks.inference import KEEP, SMALL, AtWeights
+from matheron.networks.inference import SMALL, AtWeights
 from matheron.operators import Dense, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky, RandomizedSVD
@@ -28,6 +28,9 @@ LARGE = 50_000
 
 RANK = 400
 """Of the preconditioner (thesis, section 7.3.4)."""
+
+KEEP = 0.1
+"""The share of free memory that the copies of ``Φ`` may take."""
 
 COPIES = 2
 """Of ``Φ`` at a time: it comes out transposed, and is turned."""

@@ -15,13 +15,13 @@ from matheron.linear.filter_prior import FilterPrior, Held
 from matheron.linear.filters import Filters, Part
 from matheron.linear.slopes import SHARE, FactorizedSlopes, SampledSlopes
 from matheron.networks import TangentModel
-from matheron.networks.inference import KEEP, SMALL
+from matheron.networks.inference import SMALL
 from matheron.operators import Dense
 from matheron.operators.memory import free_memory
 from matheron.seeds import normals
 from matheron.solvers import CG, Cholesky
 from matheron.solvers.checkpoint import Checkpoint
-from matheron.tomography.inference import COPIES, ImageModel
+from matheron.tomography.inference import COPIES, KEEP, ImageModel
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.type_two import LearntFilters, TypeTwo, TypeTwoMAP, learn_filters
 
