@@ -220,8 +220,8 @@ def scored(name: str, functions: Functions, x: Tensor, y: Tensor, size: int = 10
     return torch.cat(ps), torch.cat(logs, dim=1)
 
 
-def dyadic(logs: Tensor, kappa: int, config: Config) -> float:
-    """The same sets for every method."""
+def dyadic(logs: Tensor, kappa: int, config: Any) -> float:
+    """The same sets of images for every method, decided by the ``seed`` and ``shuffles`` of a configuration."""
     generator = torch.Generator().manual_seed(config.seed)
     return dyadic_log_likelihood(logs, kappa, shuffles=config.shuffles, generator=generator)
 

@@ -28,12 +28,12 @@ import matheron as mt
 from experiments import style
 from experiments.claims import Claim, at_least
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.image_classification import COLORS, KAPPAS, MAP, OURS, VARIANTS, path
+from experiments.image_classification import COLORS, KAPPAS, MAP, OURS, VARIANTS, dyadic, path, wrong
 from experiments.residual_networks import count, imagenet_resnet
 from experiments.training import Recipe, trained
 from matheron.data import ImageFolder, load
 from matheron.data.files import data_root
-from matheron.evaluation import dyadic_log_likelihood, log_likelihood
+from matheron.evaluation import log_likelihood
 from matheron.networks.prediction import probabilities
 
 
@@ -120,7 +120,7 @@ def run(config: Config, progress: Progress) -> Report:
             table.append({"method": name, **scores, **facts})
             curves["em"][name] = path(posterior)
         for row in table:
-            row |= {f"joint_{kappa}": joint(logs[row["method"]], kappa, config) for kappa in KAPPAS}
+            row |= {f"joint_{kappa}": dyadic(logs[row["method"]], kappa, config) for kappa in KAPPAS}
     return Report(table, list(claims(table)), curves)
 
 
@@ -163,14 +163,7 @@ def scored(
         ps.append(p.cpu())
         labels.append(y.cpu())
     p, y = torch.cat(ps), torch.cat(labels)
-    error = float((p.argmax(1) != y).double().mean())
-    return {"log_likelihood": log_likelihood(p, y), "error": error}, torch.cat(logs, dim=1)
-
-
-def joint(logs: Tensor, kappa: int, config: Config) -> float:
-    """The same sets of images for every method."""
-    generator = torch.Generator().manual_seed(config.seed)
-    return dyadic_log_likelihood(logs, kappa, shuffles=config.shuffles, generator=generator)
+    return {"log_likelihood": log_likelihood(p, y), "error": wrong(p, y)}, torch.cat(logs, dim=1)
 
 
 def claims(table: Sequence[Record]) -> Iterator[Claim]:
