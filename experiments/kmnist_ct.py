@@ -161,7 +161,7 @@ def smooth_filters(character: Character, plain: LinearizedDIP, table: list[Recor
         }
         draws[name] = drawn(post, Phi, g)
         variations[name] = roughness(post, Phi, g)
-    known = PredCP.of(post.prior.filters, Phi, (SIDE, SIDE), unit=dip.unit)
+    known = PredCP.of(post.prior.filters, Phi, (SIDE, SIDE), unit=dip.brightest)
     blocks = [name for name, keep in zip(block_names(tangent.names), smooth.tolist(), strict=True) if keep]
     return {
         "image": grays(character.image, 1.0), "blocks": blocks, "traces": traces, "draws": draws,

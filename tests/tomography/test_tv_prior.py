@@ -79,11 +79,11 @@ def test_the_learnt_record_is_the_objective(fitted):
     target = y - T @ (dip.image.flatten() - phi @ v)
     evidence = torch.distributions.MultivariateNormal(torch.zeros_like(y), S).log_prob(target)
     assert record["evidence"] == pytest.approx(float(evidence), rel=1e-6)
-    rows = edges((8, 6)) @ phi
+    rows, brightest = edges((8, 6)) @ phi, float(dip.image.abs().max())
     own = [(rows[:, filters.groups == k], C[filters.groups == k][:, filters.groups == k]) for k in range(5)]
-    kappa = [math.sqrt(2 / math.pi) * float((J @ c @ J.T).diagonal().sqrt().sum()) / dip.unit for J, c in own]
+    kappa = [math.sqrt(2 / math.pi) * float((J @ c @ J.T).diagonal().sqrt().sum()) / brightest for J, c in own]
     assert record["expected_variation"] == pytest.approx(kappa, rel=1e-6)
-    known = PredCP.of(filters, JacobianOperator(dip.tangent(), dip.input, rows=48), (8, 6), unit=dip.unit)
+    known = PredCP.of(filters, JacobianOperator(dip.tangent(), dip.input, rows=48), (8, 6), unit=brightest)
     assert record["objective"] == pytest.approx(float(evidence + known.log_prob(a, psi)), rel=1e-6)
 
 

@@ -159,6 +159,11 @@ class DeepImagePrior:
             raise RuntimeError("this deep image prior has not been fitted; call fit(y) first")
         return self._image
 
+    @property
+    def brightest(self) -> float:
+        """The largest size of a pixel of the reconstruction, or its unit where all are zero."""
+        return float(self.image.abs().max()) or self.unit
+
     def output(self, network: nn.Module, z: Float[Tensor, "1 1 *shape"]) -> Float[Tensor, "1 *shape"]:
         """``g``: the network's output in the units of the image, one channel."""
         return self.unit * network(z)[:, 0]

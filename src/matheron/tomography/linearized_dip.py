@@ -56,9 +56,9 @@ class LinearizedDIP(ImagePosterior):
 
     ``prior="tv"`` is :class:`~matheron.linear.FilterPrior`, smooth filters with a variance and a lengthscale for each
     block, learnt with the noise by :class:`TypeTwoMAP`; :class:`PredCP` holds lengthscales to images of little total
-    variation unless ``predcp=False``; a number is the rate at which they are held to it, one in the thesis, in units of
-    the image. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent
-    model's optimum, for comparison (§ 5.2).
+    variation unless ``predcp=False``; a number is the rate at which they are held to it, one in the thesis, for an image
+    whose brightest pixel is one. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent model's
+    optimum, for comparison (§ 5.2).
 
     >>> import math, torch
     >>> from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
@@ -233,7 +233,7 @@ class LinearizedDIP(ImagePosterior):
         """Variances and lengthscales of filters by Type-II MAP, held to little total variation where that is asked."""
         known, source = None, settings["generator"]
         if self.predcp:
-            unit, shape = self.dip.unit / self.predcp, tuple(self.dip.image.shape)
+            unit, shape = self.dip.brightest / self.predcp, tuple(self.dip.image.shape)
             known = PredCP.of(prior.filters, Phi, shape, unit=unit, generator=source)
         return learn_tv(prior, model, known, ascent, learn_noise=self.noise is None, **settings)
 
