@@ -56,9 +56,9 @@ class LinearizedDIP(ImagePosterior):
 
     ``prior="tv"`` is :class:`~matheron.linear.FilterPrior`, smooth filters with a variance and a lengthscale for each
     block, learnt with the noise by :class:`TypeTwoMAP`; :class:`PredCP` holds lengthscales to images of little total
-    variation unless ``predcp=False``; a number is the rate at which they are held to it, one in the thesis, for an image
-    whose brightest pixel is one. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent model's
-    optimum, for comparison (§ 5.2).
+    variation unless ``predcp=False``; a number is the rate at which they are held to it, one in the thesis, for an
+    image whose brightest pixel is one. ``evidence="network"`` learns from the weights ``ṽ`` in place of the tangent
+    model's optimum, for comparison (§ 5.2).
 
     >>> import math, torch
     >>> from matheron.tomography import DeepImagePrior, ParallelBeam, UNet
