@@ -35,7 +35,7 @@ WORK = 2e10
 """Multiplications for one assembly of a matrix beyond which conjugate gradients are the quicker exact answer."""
 
 KEEP = 0.5
-"""The share of free memory a Jacobian may take to be kept: a cache, never a requirement. A solve takes a quarter more."""
+"""The share of free memory a Jacobian may take to be kept: a cache, not a requirement. Solving takes a quarter more."""
 
 EXACT = 0.5
 """The share of it that all of an exact solve may take."""
