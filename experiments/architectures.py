@@ -104,12 +104,11 @@ def run(config: Config, progress: Progress) -> Report:
     table: list[Record] = []
     for seed in config.seeds:
         for name in NETWORKS:
-            key = f"{name}, seed {seed}"
-            progress.note(key)
-            table += progress.once(key, lambda n=name, s=seed: one_network(n, s, data, test, config, progress))
+            progress.note(f"{name}, seed {seed}")
+            table += one_network(name, seed, data, test, config, progress)
     progress.note("the residual network")
-    rest = progress.once("questions", lambda: questions(data, test, config, progress))
-    return Report(table + rest["table"], list(claims(table, rest["table"], config)), rest["curves"])
+    rest, curves = questions(data, test, config, progress)
+    return Report(table + rest, list(claims(table, rest, config)), curves)
 
 
 def one_network(name: str, seed: int, data: Images, test: Images, config: Config, progress: Progress) -> list[Record]:
@@ -118,12 +117,16 @@ def one_network(name: str, seed: int, data: Images, test: Images, config: Config
     epochs = config.attention_epochs if name == TRANSFORMER else config.epochs
     model = trained(recipe_of(name, config, seed, epochs), lambda: build(name, config), (X, data[1]), progress).model
     row = {"network": name, "seed": seed, "map_nll": nll_of(model(X_test).softmax(1), test[1])}
-    rows = []
-    for prior in config.priors:
-        for evidence in progress(EVIDENCES, f"{name}, {prior}"):
-            posterior = fitted(model, (X, data[1]), prior, seed, config, **EVIDENCES[evidence])
-            rows.append(row | {"prior": prior, "evidence": evidence, **scores(posterior, X_test, test[1])})
-    return rows
+
+    def one_posterior(prior: str, evidence: str) -> Record:
+        posterior = fitted(model, (X, data[1]), prior, seed, config, **EVIDENCES[evidence])
+        return row | {"prior": prior, "evidence": evidence, **scores(posterior, X_test, test[1])}
+
+    return [
+        progress.once(f"{name}, seed {seed}, {prior}, {evidence}", lambda p=prior, e=evidence: one_posterior(p, e))
+        for prior in config.priors
+        for evidence in progress(EVIDENCES, f"{name}, {prior}")
+    ]
 
 
 def fitted(
@@ -154,33 +157,42 @@ def nll_of(p: Tensor, y: Tensor) -> float:
     return -log_likelihood(p.detach(), y)
 
 
-def questions(data: Images, test: Images, config: Config, progress: Progress) -> Record:
+def questions(data: Images, test: Images, config: Config, progress: Progress) -> tuple[list[Record], Record]:
     """The point of the Hessian, biases, the two optima's weights, and early stopping, of the residual network."""
-    seed, table, curves = config.seeds[0], [], {}
-    recipe = recipe_of(RESNET, config, seed, config.epochs)
-    model = trained(recipe, lambda: build(RESNET, config), data, progress).model
+    seed = config.seeds[0]
+
+    def network(epochs: int) -> nn.Module:
+        return trained(recipe_of(RESNET, config, seed, epochs), lambda: build(RESNET, config), data, progress).model
+
+    def answer(label: str, options: dict[str, Any]) -> Record:
+        posterior = fitted(network(config.epochs), data, "isotropic", seed, config, **options)
+        return {"question": label, **scores(posterior, test[0], test[1])}
+
+    def stop(epochs: int) -> tuple[Record, Record]:
+        # The step falls as it would in the whole training: this is the same network, stopped.
+        stopped = network(epochs)
+        both = [fitted(stopped, data, "isotropic", seed, config, **EVIDENCES[e]) for e in (OPTIMUM, WEIGHTS)]
+        deviations = [torch.cat([deviation(p, x) for x in test[0].split(100)]) for p in both]
+        distance = float((deviations[0] - deviations[1]).square().sum(1).mean().sqrt())
+        row = {"stopped": epochs, "distance": distance, "map_nll": nll_of(stopped(test[0]).softmax(1), test[1])}
+        mode = both[0].mode
+        assert mode is not None
+        return row, {"network": quantiles(both[0].tangent.weights), "tangent model": quantiles(mode)}
+
     cases: dict[str, dict[str, Any]] = {
         "Hessian at the optimum": {"curvature": "tangent"},
         "biases left out": {"parameters": "no_biases"},
         "biases left out, at the weights": {"parameters": "no_biases", "evidence": "network"},
     }
-    for label, options in progress(cases.items(), "questions"):
-        posterior = fitted(model, data, "isotropic", seed, config, **options)
-        table.append({"question": label, **scores(posterior, test[0], test[1])})
-    posterior = fitted(model, data, "isotropic", seed, config)
-    assert posterior.mode is not None
-    curves["weights"] = {
-        "network": quantiles(posterior.tangent.weights),
-        "tangent model": quantiles(posterior.mode),
-    }
-    for epochs in progress(config.stages, "early stopping"):
-        # The step falls as it would in the whole training: this is the same network, stopped.
-        stopped = trained(recipe_of(RESNET, config, seed, epochs), lambda: build(RESNET, config), data, progress).model
-        both = [fitted(stopped, data, "isotropic", seed, config, **EVIDENCES[e]) for e in (OPTIMUM, WEIGHTS)]
-        deviations = [torch.cat([deviation(p, x) for x in test[0].split(100)]) for p in both]
-        distance = float((deviations[0] - deviations[1]).square().sum(1).mean().sqrt())
-        table.append({"stopped": epochs, "distance": distance, "map_nll": nll_of(stopped(test[0]).softmax(1), test[1])})
-    return {"table": table, "curves": curves}
+    table = [
+        progress.once(label, lambda label=label, options=options: answer(label, options))
+        for label, options in progress(cases.items(), "questions")
+    ]
+    stops = [
+        progress.once(f"stopped after {epochs}", lambda epochs=epochs: stop(epochs))
+        for epochs in progress(config.stages, "early stopping")
+    ]
+    return table + [row for row, _ in stops], {"weights": stops[-1][1]}
 
 
 def deviation(posterior: mt.LinearizedLaplace, x: Tensor) -> Tensor:
