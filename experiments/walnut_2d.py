@@ -231,7 +231,7 @@ def em_traces(here: Slice) -> Record:
                 generator=source,
             )  # fmt: skip
             post = ImagePosterior()
-            post.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
+            post.adopt(mean, (Phi @ found.final.samples.to(Phi.dtype).mT).mT, found.data.noise_precision)
             [record] = found.history
             dimension = record["effective_dimension"]["function"]
             rows.append([record["precision"][0], dimension, post.log_prob(here.reference)])

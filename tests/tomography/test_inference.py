@@ -3,8 +3,17 @@
 import pytest
 import torch
 
-from matheron.linear import Descent, DiagonalPrior, DualSolve, PrimalSolve, draw_regularizers
+from matheron.linear import (
+    Descent,
+    DiagonalPrior,
+    DualSolve,
+    GaussianCurvature,
+    PrimalSolve,
+    StoredData,
+    draw_regularizers,
+)
 from matheron.operators import Dense
+from matheron.solvers import Cholesky, ConvergenceWarning
 from matheron.tomography import inference
 from matheron.tomography.inference import ImageModel, kept
 
@@ -44,6 +53,24 @@ def test_many_measurements_are_left_to_weights(monkeypatch):
     assert isinstance(model(40, 80, "auto", descent=Descent()).step, Descent)
 
 
+def test_factorized_in_float64_where_float32_would_lose_the_noise():
+    """One direction that all rays share, a hundred million times as strong as the noise."""
+    g = torch.Generator().manual_seed(0)
+    features, targets = torch.randn(30, 80, generator=g), torch.randn(30, generator=g)
+    features[:, 0] = 1e4
+    here = ImageModel.of(Dense(features), targets, 4.0, "exact")
+    assert here.data.dtype == torch.float64
+    prior = DiagonalPrior(1.0, num_weights=80, dtype=here.data.dtype)
+    drawn = draw_regularizers(here.data, 4, g, mode=True, keep_noise=True)
+    found = here.step.posterior(here.data, prior, drawn, generator=g)
+    assert float(found.measured.residual.max()) < 1e-6
+    single = DualSolve(Cholesky())
+    data = StoredData(Dense(features), GaussianCurvature(4.0, size=30), targets)
+    drawn = draw_regularizers(data, 4, g, mode=True, keep_noise=True)
+    with pytest.warns(ConvergenceWarning):
+        single.posterior(data, prior.cast(torch.float32), drawn, generator=g)
+
+
 def test_what_fits_is_kept(monkeypatch):
     class Seen(Dense):
         def dense(self):
@@ -56,9 +83,9 @@ def test_what_fits_is_kept(monkeypatch):
 
 
 def test_memory_is_that_of_storing(monkeypatch):
-    """Twice the matrix, as it is turned: 64 bytes twice and 384 of what is factorized; 36 twice."""
+    """64 bytes of a matrix, 128 of it in float64 and 384 of what is factorized; 36 twice, as it is turned."""
     features, four = Dense(torch.eye(3)), Dense(torch.ones(4, 4))
-    monkeypatch.setattr(inference, "free_memory", lambda device: 2 * 448 + 2)
+    monkeypatch.setattr(inference, "free_memory", lambda device: 2 * 576 - 2)
     with pytest.raises(MemoryError, match="use method='cg'"):
         ImageModel.of(four, torch.ones(4), 1.0, "exact")
     monkeypatch.setattr(inference, "free_memory", lambda device: 500.0)

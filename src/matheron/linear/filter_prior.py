@@ -73,6 +73,10 @@ class FilterPrior(Prior):
         """``a ⊙ factors``."""
         return self.with_values(self._values * factors)
 
+    def cast(self, dtype: torch.dtype) -> FilterPrior:
+        """The same for weights of another precision."""
+        return FilterPrior(self._values, self.lengthscales, self.filters, dtype=dtype, device=self.device)
+
     def precision(self, W: Float[Tensor, "d s"]) -> Float[Tensor, "d s"]:
         """``A W``, filter by filter."""
         return self._apply(W, "precision")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -58,6 +59,10 @@ class Prior(ABC):
     def with_values(self, values: Float[Tensor, " g"]) -> Prior:
         """The prior with these precisions."""
         return self.scaled(values / self.values)
+
+    @abstractmethod
+    def cast(self, dtype: torch.dtype) -> Prior:
+        """The same for weights of another precision."""
 
     @property
     def group_sizes(self) -> Float[Tensor, " g"]:
@@ -135,14 +140,15 @@ class DiagonalPrior(Prior):
 
     def with_precision(self, precision: float | Float[Tensor, ""] | Float[Tensor, " g"]) -> DiagonalPrior:
         """The same groups and scale with another ``a``."""
-        return DiagonalPrior(
-            precision,
-            num_weights=self.num_weights,
-            groups=self.groups,
-            scale=self.scale,
-            dtype=self.dtype,
-            device=self.device,
-        )
+        return self._like(precision, self.dtype)
+
+    def cast(self, dtype: torch.dtype) -> DiagonalPrior:
+        """The same for weights of another precision."""
+        return self._like(self._values, dtype)
+
+    def _like(self, precision: float | Tensor, dtype: torch.dtype) -> DiagonalPrior:
+        options: dict[str, Any] = {"num_weights": self.num_weights, "groups": self.groups, "scale": self.scale}
+        return DiagonalPrior(precision, **options, dtype=dtype, device=self.device)
 
     def with_values(self, values: Float[Tensor, " g"]) -> DiagonalPrior:
         """These precisions to the last bit."""

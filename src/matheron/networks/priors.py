@@ -33,7 +33,7 @@ def starting_prior(
     of all. The second value is how many entries of the g-prior's scale were floored. Thesis, sections 5.3.2, 5.3.3 and
     6.2.2.
     """
-    options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": tangent.dtype, "device": tangent.device}
+    options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": data.dtype, "device": data.device}
     if name == "g":
         found = g_prior_scale(data, draws, generator, tangent.groups)
         start = max(1.0, tangent.num_weights / data.num_data) if precision is None else precision

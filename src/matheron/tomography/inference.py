@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -35,6 +36,9 @@ KEEP = 0.1
 COPIES = 2
 """Of ``Φ`` at a time: it comes out transposed, and is turned."""
 
+WIDE = torch.float64
+"""What is factorized: few measurements of a strong prior have condition numbers beyond those of float32."""
+
 BATCHES = 16
 """Of measurements in one pass of descent."""
 
@@ -58,8 +62,8 @@ class ImageModel:
         *,
         on_measurements: bool = False,
     ) -> ImageModel:
-        """``"exact"``: ``Φ`` in memory and one factorization; ``"cg"``: preconditioned conjugate gradients over
-        measurements or, where these are many or more than weights, over weights, unless ``on_measurements``;
+        """``"exact"``: ``Φ`` in memory and one factorization, in float64; ``"cg"``: preconditioned conjugate gradients
+        over measurements or, where these are many or more than weights, over weights, unless ``on_measurements``;
         ``"sgd"``: descent over weights; ``"auto"``: by the sizes.
 
         A step of descent takes a whole pass through the network for a batch of measurements, one of conjugate gradients
@@ -68,18 +72,21 @@ class ImageModel:
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
         rows, weights = features.shape
-        size, fits = rows * weights * features.dtype.itemsize, may_keep(features)
+        fits = may_keep(features)
         if method == "auto":
             solved = "exact" if rows <= SMALL and fits else "cg"
             method = solved if descent is None else "sgd"
         if method == "exact":
-            needed = COPIES * size + 3 * 8 * rows**2
+            entry = max(COPIES * features.dtype.itemsize, features.dtype.itemsize + WIDE.itemsize)
+            needed = rows * weights * entry + 3 * WIDE.itemsize * rows**2
             if needed > 0.5 * free_memory(features.device):
                 raise MemoryError(
                     f"{rows} measurements by {weights} weights take {gibibytes(needed)}; use method='cg' or 'sgd'"
                 )
         if method == "exact" or (method == "cg" and fits and not isinstance(features, Dense)):
             features = stored(features)
+        if method == "exact":
+            features = Dense(features.dense().to(WIDE))
         by_weights = not on_measurements and (weights < rows or rows > LARGE)
         reason = {
             "exact": "exact, by measurements",
@@ -97,7 +104,7 @@ class ImageModel:
             step = DualSolve(CG(tolerance=1e-4, preconditioner=RandomizedSVD(min(RANK, -(-rows // 4)))))
         curvature = GaussianCurvature(noise_precision, size=rows, dtype=features.dtype, device=features.device)
         batch = -(-rows // BATCHES) if method == "sgd" else None
-        data = StoredData(features, curvature, targets, batch)
+        data = StoredData(features, curvature, targets.to(features.dtype), batch)
         return cls(data, step, f"{weights} weights and {rows} measurements: {reason}")
 
 

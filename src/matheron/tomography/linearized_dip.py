@@ -165,14 +165,15 @@ class LinearizedDIP(ImagePosterior):
             settings: dict[str, Any] = {"generator": source, "progress": progress, "checkpoint": checkpoint}
             learnt = self._learn_smoothness(prior, model, Phi, ascent, **settings)
             prior, data, em_steps = learnt.prior, data.with_noise_precision(learnt.noise_precision), 0
-        learning = AtOwnWeights(step, tangent.weights) if self.evidence == "network" else step
+        learning = AtOwnWeights(step, tangent.weights.to(data.dtype)) if self.evidence == "network" else step
         found = fit_posterior(
             data, prior, step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
             learning=learning, learn_noise=self.noise is None, mode=True, generator=source, progress=progress,
             checkpoint=checkpoint,
             estimator=estimator_of(self.prior_name),
         )  # fmt: skip
-        self.prior, self.mode, self.history = found.prior, found.mode, found.history
+        self.prior, self.history = found.prior.cast(Phi.dtype), found.history
+        self.mode = None if found.mode is None else found.mode.to(Phi.dtype)
         self.report = LaplaceReport.of(found, method=model.reason, floored=floored, offset_share=share, seed=seed)
         if learnt is not None:
             self.history, seconds = learnt.history, learnt.seconds + found.seconds
@@ -180,7 +181,7 @@ class LinearizedDIP(ImagePosterior):
             forget_tv(checkpoint, ascent)
         self.effective_dimension = found.effective_dimension
         self._features = Phi
-        self.adopt(mean, (Phi @ found.final.samples.mT).mT, found.data.noise_precision)
+        self.adopt(mean, (Phi @ found.final.samples.to(Phi.dtype).mT).mT, found.data.noise_precision)
         return self
 
     @torch.no_grad()
@@ -247,7 +248,7 @@ class LinearizedDIP(ImagePosterior):
         if self.prior_name == "blockwise":
             groups = block_groups(tangent)
             start = torch.full((int(groups.max()) + 1,), usual, dtype=torch.float64)
-            options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": tangent.dtype}
+            options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": model.data.dtype}
             return DiagonalPrior(start, groups=groups, **options, device=tangent.device), 0
         start_at = usual if self.prior_name == "isotropic" else None
         return starting_prior(self.prior_name, tangent, model.data, start_at, draws, generator)
