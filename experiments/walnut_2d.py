@@ -299,7 +299,7 @@ EXPERIMENT: Experiment[Any] = Experiment(
     ),
     budgets={
         "quick": replace(
-            FULL, size=64, views=(20,), binning=4, scales=3, channels=16, steps=600, method="exact", timed_gradients=2,
+            FULL, size=96, views=(30,), binning=4, scales=3, channels=16, steps=600, method="exact", timed_gradients=2,
         ),
         "full": FULL,
         "thesis": replace(FULL, size=501, channels=128, samples=1024, steps=10_000, ascent_steps=2000),

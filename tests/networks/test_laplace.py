@@ -428,3 +428,27 @@ def test_a_mapping_of_inputs_with_targets_is_a_data_set() -> None:
     la = LinearizedLaplace(model, "classification", parameters="last_layer")
     la.fit((inputs, torch.arange(12) % 2), em_steps=0, final_samples=2, batch_size=5)
     assert la.functional_samples(inputs).shape == (2, 12, 2)
+
+
+@pytest.mark.parametrize("evidence", ["tangent", "network"])
+@pytest.mark.parametrize("prior", ["g", "isotropic", "layerwise"])
+def test_factorized_by_outputs_a_network_in_float32_is_as_good_as_in_float64(prior: str, evidence: str) -> None:
+    """With a wide prior and little noise the system is beyond float32; draws are the same in both."""
+    g = torch.Generator().manual_seed(0)
+    X = 4.0 * torch.rand(40, 1, generator=g) - 2.0
+    y = (3.0 * X).sin() + 0.01 * torch.randn(40, 1, generator=g)
+    model = nn.Sequential(nn.Linear(1, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 1)).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=g) / p.shape[-1] ** 0.5)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        la = LinearizedLaplace(
+            model.to(dtype), mt.networks.Gaussian(1e-4), prior, prior_precision=1e-2, evidence=evidence
+        )
+        la.fit((X.to(dtype), y.to(dtype)), method="exact", em_steps=2, generator=torch.Generator().manual_seed(1))
+        assert la.report is not None
+        assert la.report.residual < 1e-6
+        assert la.samples.dtype == la.prior.dtype == dtype
+        found.append(torch.cat(la(X.to(dtype))).double())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-2, atol=1e-4)

@@ -132,9 +132,10 @@ class NetworkData(Data):
         first = next(iter(self.batches())).linearization
         return float(first.offset.norm() / first.outputs.norm().clamp(min=1e-30))
 
-    def kept(self) -> KeptData:
+    def kept(self, dtype: torch.dtype | None = None) -> KeptData:
         """The same data with all of ``Φ`` in memory: ``nc × d`` numbers; inputs are let go batch by batch."""
-        features = torch.empty(self.num_rows, self.num_weights, dtype=self.dtype, device=self.device)
+        dtype = dtype or self.dtype
+        features = torch.empty(self.num_rows, self.num_weights, dtype=dtype, device=self.device)
         outputs, offsets, targets, done = list[Tensor](), list[Tensor](), list[Tensor](), 0
         for batch in self.batches():
             features[done : done + batch.rows] = batch.features.dense()
@@ -142,9 +143,10 @@ class NetworkData(Data):
             outputs.append(flat(batch.linearization.outputs))
             offsets.append(batch.linearization.offset)
             targets.append(batch.labels)
-        found = KeptLinearization(features, torch.cat(outputs), torch.cat(offsets))
-        size = -(-self.num_data // self.num_batches)
-        return KeptData(found, self.likelihood, torch.cat(targets), size, follow=self.follow)
+        found = KeptLinearization(features, torch.cat(outputs).to(dtype), torch.cat(offsets).to(dtype))
+        size, labels = -(-self.num_data // self.num_batches), torch.cat(targets)
+        labels = labels.to(dtype) if labels.is_floating_point() else labels
+        return KeptData(found, self.likelihood, labels, size, follow=self.follow)
 
     def require_order(self) -> None:
         """Refuse data that do not come as in the first pass again, for steps that go by place."""

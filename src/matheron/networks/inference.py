@@ -40,14 +40,18 @@ KEEP = 0.5
 EXACT = 0.5
 """The share of it that all of an exact solve may take."""
 
+WIDE = torch.float64
+"""What is factorized by rows: a wide prior has condition numbers beyond those of float32."""
+
 
 @dataclass(frozen=True)
 class Choice:
-    """An E-step, whether ``Φ`` is kept in memory for it, and why."""
+    """An E-step, whether ``Φ`` is kept in memory for it, why, and in which precision, if not that of the network."""
 
     step: EStep
     keep: bool
     reason: str
+    dtype: torch.dtype | None = None
 
 
 def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
@@ -56,7 +60,8 @@ def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
     size = rows * weights * data.dtype.itemsize
     fits = size <= KEEP * free_memory(data.device)
     # By outputs rows are held a second time, as the prior weighs them; then a matrix, and what factorizes it.
-    needed = (1 if weights <= rows else 2) * size + 3 * 8 * min(rows, weights) ** 2
+    held = size if weights <= rows else 2 * WIDE.itemsize * rows * weights
+    needed = held + 3 * WIDE.itemsize * min(rows, weights) ** 2
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if method == "auto":
@@ -72,7 +77,7 @@ def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
             )
         if weights <= rows:
             return Choice(DenseSolve(), True, "exact, by weights")
-        return Choice(DualSolve(Cholesky()), True, "exact, by outputs")
+        return Choice(DualSolve(Cholesky()), True, "exact, by outputs", WIDE)
     if method == "cg":
         # On outputs a step costs the same, and has no sketch to start from: three times slower where these are fewer.
         return Choice(PrimalSolve(), fits, "conjugate gradients on weights")
@@ -128,7 +133,7 @@ class AtWeights:
 def kept(data: NetworkData, choice: Choice) -> NetworkData | KeptData:
     """The data as the step wants them: with ``Φ`` in memory, or at least in one order where it goes by their place."""
     if choice.keep:
-        return data.kept()
+        return data.kept(choice.dtype)
     if isinstance(choice.step, DualSolve) or (isinstance(choice.step, PrimalSolve) and not data.quadratic):
         data.require_order()
     return data

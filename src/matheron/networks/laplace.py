@@ -132,16 +132,21 @@ class LinearizedLaplace:
         if em_steps and offset_share > MUCH and self.evidence == "tangent":
             warn_of_offset(offset_share)
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
+        classical = AtWeights(choice.step, self.tangent.weights.to(held.dtype))
         found = fit_posterior(
             held, prior, choice.step, em_steps=em_steps, num_samples=num_samples, final_samples=final_samples,
-            learning=None if self.evidence == "tangent" else AtWeights(choice.step, self.tangent.weights),
+            learning=None if self.evidence == "tangent" else classical,
             learn_noise=learns_noise, estimator=estimator_of(self.prior_name), generator=source, progress=progress,
             checkpoint=checkpoint,
         )  # fmt: skip
         if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)
         self.history = found.history
-        self.adopt(found.prior, found.final.samples, found.mode if em_steps else self.mode, found.effective_dimension)
+        dtype, mode = self.tangent.dtype, found.mode if em_steps else self.mode
+        self.adopt(
+            found.prior.cast(dtype), found.final.samples.to(dtype), None if mode is None else mode.to(dtype),
+            found.effective_dimension,
+        )  # fmt: skip
         self.report = LaplaceReport.of(
             found, method=choice.reason, floored=floored, offset_share=offset_share, seed=seed
         )

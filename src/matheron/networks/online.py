@@ -171,7 +171,7 @@ class OnlineLaplace:
         )
         if isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / state.data.noise_precision)
-        held_prior = held_to(state.prior, tangent.weights)
+        held_prior = held_to(state.prior.cast(tangent.dtype), tangent.weights)
         assert isinstance(held_prior, DiagonalPrior)
         self._prior, self._precision, self._num_data = held_prior, held_prior.values, data.num_data
         self._warm, self.history = WarmStart.of(found), state.history
