@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from matheron.linear import (
     PrimalSolve,
     StoredData,
 )
-from matheron.networks.inference import SMALL, AtWeights
+from matheron.networks.inference import SMALL, WIDE, AtWeights
 from matheron.operators import Dense, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky, RandomizedSVD
@@ -35,9 +34,6 @@ KEEP = 0.1
 
 COPIES = 2
 """Of ``Φ`` at a time: it comes out transposed, and is turned."""
-
-WIDE = torch.float64
-"""What is factorized: few measurements of a strong prior have condition numbers beyond those of float32."""
 
 BATCHES = 16
 """Of measurements in one pass of descent."""
