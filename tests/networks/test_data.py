@@ -141,3 +141,13 @@ def test_a_checkpoint_knows_network_targets_and_likelihood(keep: bool) -> None:
     with torch.no_grad():
         model[0].weight.add_(0.1)
     assert same["network"] != identity(Bernoulli(), y)["network"]
+
+
+def test_the_search_for_a_mode_sets_out_from_the_networks_weights() -> None:
+    model, X, y = problem("classification")
+    data = observed(model, (X, y), follow=True)
+    weights = data.tangent.weights
+    kept = data.kept()
+    for found in (data, kept, data.following(weights), kept.following(weights), data.kept(torch.float32)):
+        assert found.guess is not None
+        torch.testing.assert_close(found.guess, weights.to(found.dtype))

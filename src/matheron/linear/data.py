@@ -79,6 +79,8 @@ class Data(ABC):
     device: torch.device
     quadratic: bool = True
     """Whether the loss is ``½‖Y − F‖²_B`` with the ``B`` of the batches."""
+    guess: Float[Tensor, " d"] | None = None
+    """Weights known to fit the data, if any are: the search for a mode sets out from a multiple of them."""
 
     @abstractmethod
     def batches(self, generator: torch.Generator | None = None) -> Iterator[Batch]:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from matheron.linear.data import Data
 from matheron.linear.prior import Prior
+from matheron.linear.starting import set_out
 
 SHORTEST = 1e-9
 """A step shorter than this share of Newton's is not tried."""
-
 
 Direction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``H(w)⁻¹ ∂L`` from weights ``(d, 1)``, their predictions ``(m, 1)`` and the slope ``∂L (d, 1)``."""
@@ -36,15 +36,15 @@ def newton(
 ) -> Minimum:
     """``w ← w − t H(w)⁻¹ ∂L(w)`` for ``L = ℓ(Φw) + ½‖w‖²_A``, within ``tolerance`` posterior deviations of its minimum.
 
-    Each step takes a pass of ``Φᵀ``, one of ``Φ``, and what ``direction`` takes; its length takes none.
+    It sets out from the best multiple of ``guess`` or, without one, of the data's own. Each step takes a pass of
+    ``Φᵀ``, one of ``Φ``, and what ``direction`` takes; its length takes none.
     """
-    w = torch.zeros(data.num_weights, 1, dtype=data.dtype, device=data.device)
-    w = w if guess is None else guess[:, None].clone()
-    F, trace, events = predict(data, w), list[dict[str, Any]](), list[str]()
 
     def objective(w: Tensor, F: Tensor) -> float:
         return total_loss(data, F) + 0.5 * float((w.double() * prior.precision(w)).sum())
 
+    w, F = set_out(data, prior, data.guess if guess is None else guess)
+    trace, events, last = list[dict[str, Any]](), list[str](), 0.0
     for step in range(steps):
         slope = prior.precision(w)
         for rows, batch in data.in_order():
@@ -66,8 +66,11 @@ def newton(
             break
         w, F = w - size * down, F - size * ahead
         trace.append({"newton": step, "objective": found, "size": size, "distance": distance})
-        if data.quadratic or distance <= tolerance or rounding:
+        # A whole step leaves no larger share of its distance than the whole step before it did.
+        share = min(distance / last, 1.0) if size == 1.0 and last > 0.0 else 1.0
+        if data.quadratic or share * distance <= tolerance or rounding:
             break
+        last = distance if size == 1.0 else 0.0
     else:
         events.append(f"Newton's method used all {steps} steps")
     return Minimum(w[:, 0], step + 1, trace, events)

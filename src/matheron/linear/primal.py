@@ -19,6 +19,7 @@ from matheron.linear.newton import newton
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
+from matheron.linear.starting import set_out
 from matheron.operators import Diagonal, Operator
 from matheron.operators.memory import free_memory
 from matheron.seeds import own_source
@@ -168,9 +169,9 @@ class _PrimalRun:
         if joint:
             assert drawn.slope is not None
             columns = torch.cat([columns, -self.prior.root(drawn.slope[:, None])], dim=1)
-            last = None if warm is None else warm.mode
-            start = torch.zeros_like(columns[:, :1]) if last is None else unrooted(self.prior, last[:, None])
-            guess = torch.cat([guess, start], dim=1)
+            last = None if warm is None or warm.mode is None else warm.mode[:, None]
+            start = set_out(self.data, self.prior, self.data.guess)[0] if last is None else last
+            guess = torch.cat([guess, unrooted(self.prior, start)], dim=1)
         size = units(self.prior, drawn, joint).to(columns)
         tolerance = self.settings.tolerance * float((size / columns.norm(dim=0).clamp(min=1e-30)).min())
         # Rounding is the floor, and what is measured in the end is the residual in the data's own units.

@@ -17,6 +17,7 @@ from matheron.linear.data import Batch, Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure, units
+from matheron.linear.starting import set_out
 from matheron.linear.steepness import steepness
 from matheron.seeds import own_source
 from matheron.solvers.iteration import LIMIT
@@ -172,8 +173,10 @@ class _Run:
         if rows.shape != self.regularizers.unit.shape:
             raise ValueError(f"guess has shape {tuple(rows.shape)}; give {tuple(self.regularizers.unit.shape)}")
         if self.mode:
-            last = torch.zeros_like(rows[0]) if mode_guess is None else mode_guess
-            rows = torch.cat([rows, last[None]])
+            if mode_guess is None:
+                mode_guess = set_out(self.data, self.prior, self.data.guess)[0][:, 0]
+                self.epochs += 0.0 if self.data.guess is None else 0.5
+            rows = torch.cat([rows, mode_guess[None]])
         self.weights = rows
         self.velocity = torch.zeros_like(rows)
         self.average = rows.clone()

@@ -91,7 +91,8 @@ class NetworkData(Data):
         follow: bool = False,
     ) -> None:
         self.tangent, self.loading, self.likelihood, self.affine = tangent, loading, likelihood, affine
-        self.follow, self.mode = follow, None
+        # At the network's own weights the tangent model predicts what the network does.
+        self.follow, self.mode, self.guess = follow, None, tangent.weights
         self.dtype, self.device, self.num_weights = tangent.dtype, tangent.device, tangent.num_weights
         self.quadratic = isinstance(likelihood, Gaussian)
         self.num_data, self.num_rows, self.marks = self._examine()
@@ -146,7 +147,7 @@ class NetworkData(Data):
         found = KeptLinearization(features, torch.cat(outputs).to(dtype), torch.cat(offsets).to(dtype))
         size, labels = -(-self.num_data // self.num_batches), torch.cat(targets)
         labels = labels.to(dtype) if labels.is_floating_point() else labels
-        return KeptData(found, self.likelihood, labels, size, follow=self.follow)
+        return KeptData(found, self.likelihood, labels, size, follow=self.follow, guess=self.tangent.weights.to(dtype))
 
     def require_order(self) -> None:
         """Refuse data that do not come as in the first pass again, for steps that go by place."""
@@ -226,12 +227,13 @@ class KeptData(StoredData):
         *,
         follow: bool = False,
         mode: Float[Tensor, " d"] | None = None,
+        guess: Float[Tensor, " d"] | None = None,
     ) -> None:
         at = features.outputs
         if mode is not None:
             at = (features.matrix @ mode + features.offset).reshape(at.shape)
         super().__init__(features, likelihood.curvature(at), None, batch_size)
-        self.likelihood, self.labels, self.follow = likelihood, targets, follow
+        self.likelihood, self.labels, self.follow, self.guess = likelihood, targets, follow, guess
         self.quadratic = isinstance(likelihood, Gaussian)
 
     def identity(self) -> dict[str, Any]:
@@ -253,7 +255,9 @@ class KeptData(StoredData):
         """The same data with ``B`` at the tangent model's predictions, if it is to follow them."""
         if not self.follow or self.quadratic:
             return self
-        return KeptData(self.features, self.likelihood, self.labels, self.batch_size, follow=True, mode=mode)
+        return KeptData(
+            self.features, self.likelihood, self.labels, self.batch_size, follow=True, mode=mode, guess=self.guess
+        )
 
     @property
     def noise_precision(self) -> float:
@@ -262,7 +266,8 @@ class KeptData(StoredData):
 
     def with_noise_precision(self, precision: float) -> KeptData:
         """The same data with another noise."""
-        return KeptData(self.features, _with_noise(self.likelihood, precision), self.labels, self.batch_size)
+        likelihood = _with_noise(self.likelihood, precision)
+        return KeptData(self.features, likelihood, self.labels, self.batch_size, guess=self.guess)
 
 
 def _told(likelihood: Likelihood) -> str:
