@@ -11,6 +11,7 @@ from torch import Tensor
 
 from matheron.linear import Data, DiagonalPrior
 from matheron.linear.dense import curvature_matrix
+from matheron.linear.starting import set_out
 from matheron.networks import NetworkData
 
 KEEP = 2 * 2**30
@@ -42,7 +43,8 @@ class FullCovariance:
 
     def mode(self, prior: DiagonalPrior, factor: Tensor, start: Float[Tensor, " d"] | None) -> Float[Tensor, " d"]:
         """``argmin ℓ(Jw) + ½‖w‖²_A`` by L-BFGS in the coordinates ``u = Lᵀw``, where ``H`` is the identity."""
-        u = torch.zeros(len(factor), dtype=torch.float64) if start is None else factor.mT @ start
+        start = set_out(self.data, prior, self.data.guess)[0][:, 0].double() if start is None else start
+        u = factor.mT @ start
         u.requires_grad_(True)
         optimizer = torch.optim.LBFGS(
             [u], max_iter=60, max_eval=90, tolerance_grad=NEAR / len(u) ** 0.5, tolerance_change=0.0, history_size=20,

@@ -14,10 +14,12 @@ the exact one where it was sampled.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,9 +34,9 @@ from experiments import laplace_torch, style
 from experiments.claims import Claim, at_least, at_most, within
 from experiments.full_covariance import FullCovariance, dimension_of, functional_covariance
 from experiments.harness import Experiment, Progress, Record, Report
-from experiments.lenet import LARGE, MEDIUM, NAMES, SMALL, TINY, mnist, num_weights, trained_lenet
+from experiments.lenet import LARGE, MEDIUM, MINI, NAMES, SMALL, TINY, mnist, num_weights, trained_lenet
 from experiments.peer import GIB, Peer
-from experiments.training import Images
+from experiments.training import Images, Trained
 from matheron.linear import DiagonalPrior
 from matheron.networks import Categorical, Loading, NetworkData, TangentModel
 
@@ -47,8 +49,8 @@ MEASURES = {"kl": "symmetric KL", "wasserstein": "Wasserstein-2 distance of logi
 class Config:
     """Networks, sizes and seeds."""
 
-    filters: tuple[tuple[int, ...], ...] = (TINY, SMALL)
-    images: int = 10_000
+    filters: tuple[tuple[int, ...], ...] = (TINY, MINI, SMALL)
+    images: int = 3_000
     test_images: int = 2_000
     epochs: int = 30
     samples: int = 64
@@ -64,73 +66,126 @@ class Config:
 
 def run(config: Config, progress: Progress) -> Report:
     """Every network with every seed."""
-    parts = []
-    for filters in config.filters:
-        for seed in config.seeds:
-            key = f"{NAMES[filters]}, seed {seed}"
-            progress.note(key)
-            parts.append(progress.once(key, lambda f=filters, s=seed: measure(config, f, s, progress)))
-    table = [row for part in parts for row in part["table"]]
-    curves = {part["name"]: part["curves"] for part in parts if part["seed"] == config.seeds[0]}
+    table: list[Record] = []
+    curves: dict[str, Any] = {}
+    for filters, seed in itertools.product(config.filters, config.seeds):
+        case = Case(config, filters, seed, progress)
+        for part in case.parts():
+            table += [{"network": case.name, "seed": seed, **row} for row in part["table"]]
+            if seed == config.seeds[0]:
+                curves[case.name] = curves.get(case.name, {}) | part["curves"]
     return Report(table, list(claims(config, table)), curves)
 
 
-def measure(config: Config, filters: tuple[int, ...], seed: int, progress: Progress) -> Record:
-    """One network: distances, EM, evidence."""
-    data, test = mnist(config.images, config.test_images)
-    network = trained_lenet(filters, config.images, config.epochs, seed, data, progress)
-    model, name = network.model, NAMES[filters]
-    tangent = TangentModel(model)
-    progress.note("the whole covariance")
-    full = FullCovariance.of(NetworkData(tangent, Loading.of(data), Categorical()))
-    kron = {which: laplace_torch.kron(model, *data, which, seed) for which in laplace_torch.CURVATURES}
-    spectra = {EXACT: torch.linalg.eigvalsh(full.M).clamp(min=0.0)}
-    spectra |= {which: laplace_torch.spectrum(fitted) for which, fitted in kron.items()}
-    spectra |= {DIAGONAL: full.M.diagonal()}
-    row = {"network": name, "seed": seed}
-    table: list[Record] = [row | {"weights": tangent.num_weights, **state_of(model, test), "training": network.seconds}]
+@dataclass(frozen=True)
+class Case:
+    """One network: distances, EM and evidence, each with the whole covariance at hand."""
 
-    progress.note("fidelity")
-    ones = torch.ones(len(tangent.names), dtype=torch.float64)
-    start = DiagonalPrior(config.start * ones, num_weights=tangent.num_weights, groups=tangent.groups)
-    layers = full.layerwise(start, config.layer_steps)
-    ours = sampled(model, data, "layerwise", layers[-1].values, config.samples, seed)
-    distances = fidelity(full, layers[-1], tangent, test, ours, kron["KFAC GGN"])
-    table += [row | {"method": method, **found} for method, found in distances.items()]
+    config: Config
+    filters: tuple[int, ...]
+    seed: int
+    progress: Progress
 
-    progress.note("EM")
-    paths: dict[str, list[float]] = {}
-    modes: dict[str, Tensor] = {}
-    for method in (EXACT, "KFAC GGN", DIAGONAL):
-        paths[method], modes[method] = full.single(dimension_of(spectra[method]), config.start, config.em_steps)
-    learned = learnt(model, data, config, seed)
-    paths[OURS] = [step["precision"][0] for step in learned.history] + learned.prior_precision.tolist()
-    for method, path in paths.items():
-        table.append(row | {"em": method, "ends_at": path[-1], "over_exact": path[-1] / paths[EXACT][-1]})
+    @property
+    def name(self) -> str:
+        """Of the network."""
+        return NAMES[self.filters]
 
-    progress.note("evidence")
-    at, square = paths[EXACT][-1], float(modes[EXACT].square().sum())
-    optima = {method: optimum(spectrum, square) for method, spectrum in spectra.items()}
-    zeta = sampled(model, data, "isotropic", at, config.em_samples, seed).samples.double()
-    spread = square + float(zeta.square().sum(1).mean())
-    optima[OURS] = tangent.num_weights / spread
-    grid = torch.logspace(-config.decades, config.decades, config.grid, dtype=torch.float64) * at
-    evidence = {method: bound(spectrum, square, grid) for method, spectrum in spectra.items()}
-    elbo = 0.5 * (tangent.num_weights * grid.log() - grid * spread)
-    middle = torch.tensor([at], dtype=torch.float64)
-    shift = bound(spectra[EXACT], square, middle) - 0.5 * (tangent.num_weights * middle.log() - middle * spread)
-    evidence[OURS] = elbo + shift
-    for method, best in optima.items():
-        table.append(row | {"evidence": method, "optimum": best, "over_exact": best / optima[EXACT]})
-    table.append(row | own_diagonal(config, filters, model, full.M.diagonal()))
-    curves = {
-        "paths": paths,
-        "layers": {"names": list(tangent.names), "precision": [prior.values for prior in layers]},
-        "grid": grid,
-        "evidence": evidence,
-        "optima": optima,
-    }
-    return {"name": name, "seed": seed, "table": table, "curves": curves}
+    def parts(self) -> Iterator[Record]:
+        """In their order: the evidence is measured where EM ended."""
+        yield self.once("fidelity", self.fidelity)
+        ended = self.once("EM", self.expectation_maximization)
+        yield ended
+        yield self.once(
+            "evidence", lambda: self.evidence(ended["curves"]["paths"][EXACT][-1], ended["curves"]["square"])
+        )
+
+    def once(self, part: str, compute: Callable[[], Record]) -> Record:
+        """Measured, or read back."""
+        return self.progress.once(f"{self.name}, seed {self.seed}, {part}", compute)
+
+    @cached_property
+    def images(self) -> tuple[Images, Images]:
+        """Training and test images."""
+        return mnist(self.config.images, self.config.test_images)
+
+    @cached_property
+    def network(self) -> Trained:
+        """Trained, or from the cache."""
+        config = self.config
+        return trained_lenet(self.filters, config.images, config.epochs, self.seed, self.images[0], self.progress)
+
+    @cached_property
+    def tangent(self) -> TangentModel:
+        """Of the network."""
+        return TangentModel(self.network.model)
+
+    @cached_property
+    def full(self) -> FullCovariance:
+        """The whole covariance."""
+        self.progress.note(f"{self.name}: the whole covariance")
+        return FullCovariance.of(NetworkData(self.tangent, Loading.of(self.images[0]), Categorical()))
+
+    @cached_property
+    def kron(self) -> dict[str, Any]:
+        """laplace-torch's KFAC by the curvature it is made of."""
+        model, data = self.network.model, self.images[0]
+        return {which: laplace_torch.kron(model, *data, which, self.seed) for which in laplace_torch.CURVATURES}
+
+    @cached_property
+    def spectra(self) -> dict[str, Tensor]:
+        """Eigenvalues of every curvature."""
+        found = {EXACT: torch.linalg.eigvalsh(self.full.M).clamp(min=0.0)}
+        found |= {which: laplace_torch.spectrum(fitted) for which, fitted in self.kron.items()}
+        return found | {DIAGONAL: self.full.M.diagonal()}
+
+    def fidelity(self) -> Record:
+        """Distances under the layerwise prior that the whole covariance learns."""
+        config, tangent, (data, test) = self.config, self.tangent, self.images
+        ones = torch.ones(len(tangent.names), dtype=torch.float64)
+        start = DiagonalPrior(config.start * ones, num_weights=tangent.num_weights, groups=tangent.groups)
+        layers = self.full.layerwise(start, config.layer_steps)
+        ours = sampled(self.network.model, data, "layerwise", layers[-1].values, config.samples, self.seed)
+        distances = fidelity(self.full, layers[-1], tangent, test, ours, self.kron["KFAC GGN"])
+        table: list[Record] = [
+            {"weights": tangent.num_weights, **state_of(self.network.model, test), "training": self.network.seconds}
+        ]
+        table += [{"method": method, **found} for method, found in distances.items()]
+        table.append(own_diagonal(config, self.filters, self.network.model, self.full.M.diagonal()))
+        precision = [prior.values for prior in layers]
+        return {"table": table, "curves": {"layers": {"names": list(tangent.names), "precision": precision}}}
+
+    def expectation_maximization(self) -> Record:
+        """One precision by every effective dimension."""
+        config, paths, modes = self.config, dict[str, list[float]](), dict[str, Tensor]()
+        for method in (EXACT, "KFAC GGN", DIAGONAL):
+            dimension = dimension_of(self.spectra[method])
+            paths[method], modes[method] = self.full.single(dimension, config.start, config.em_steps)
+        learned = learnt(self.network.model, self.images[0], config, self.seed)
+        paths[OURS] = [step["precision"][0] for step in learned.history] + learned.prior_precision.tolist()
+        table = [
+            {"em": method, "ends_at": path[-1], "over_exact": path[-1] / paths[EXACT][-1]}
+            for method, path in paths.items()
+        ]
+        return {"table": table, "curves": {"paths": paths, "square": float(modes[EXACT].square().sum())}}
+
+    def evidence(self, at: float, square: float) -> Record:
+        """Against the precision, at the mode where exact EM ended: where it ended, and the mode's squared norm."""
+        config, weights = self.config, self.tangent.num_weights
+        optima = {method: optimum(spectrum, square) for method, spectrum in self.spectra.items()}
+        posterior = sampled(self.network.model, self.images[0], "isotropic", at, config.em_samples, self.seed)
+        spread = square + float(posterior.samples.double().square().sum(1).mean())
+        optima[OURS] = weights / spread
+        grid = torch.logspace(-config.decades, config.decades, config.grid, dtype=torch.float64) * at
+        found = {method: bound(spectrum, square, grid) for method, spectrum in self.spectra.items()}
+        elbo = 0.5 * (weights * grid.log() - grid * spread)
+        middle = torch.tensor([at], dtype=torch.float64)
+        shift = bound(self.spectra[EXACT], square, middle) - 0.5 * (weights * middle.log() - middle * spread)
+        found[OURS] = elbo + shift
+        table = [
+            {"evidence": method, "optimum": best, "over_exact": best / optima[EXACT]} for method, best in optima.items()
+        ]
+        return {"table": table, "curves": {"grid": grid, "evidence": found, "optima": optima}}
 
 
 def state_of(model: nn.Module, test: Images) -> Record:
@@ -343,9 +398,7 @@ EXPERIMENT = Experiment(
         "Figure 6.7 (evidence approximations against the precision)",
     ),
     budgets={
-        "quick": replace(
-            FULL, filters=(TINY,), images=3_000, test_images=500, epochs=30, em_steps=6, diagonal_seconds=30.0
-        ),
+        "quick": replace(FULL, filters=(TINY,), test_images=500, em_steps=6, diagonal_seconds=30.0),
         "full": FULL,
         "thesis": replace(
             FULL,
