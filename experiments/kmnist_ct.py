@@ -296,18 +296,21 @@ def draw(record: Record) -> Figure:
     for ax, key, label in ((axes[8], "lengthscales", "Lengthscale ψ"), (axes[9], "precision", "Variance 1/a")):
         traced(ax, first, key, label)
     bars(axes[10], [row for row in record["table"] if row["prior"] in PRIORS.values()])
-    others(axes[11], [row for row in record["table"] if row["image"] == 0 and row["evidence"] == "at the optimum"])
+    others(axes[11], [row for row in record["table"] if row["evidence"] == "at the optimum"])
     return figure
 
 
 def others(ax: Axes, rows: Sequence[Record]) -> None:
-    """Smooth filters beside a single precision, of one image."""
-    short = {f"smooth filters, {PLAIN}": "no PredCP", f"smooth filters, {PREDCP}": "PredCP", "single": "single"}
-    for row in rows:
-        if row["prior"] in short:
-            ax.bar(short[row["prior"]], row["nll"], 0.6, color=style.GREEN if "smooth" in row["prior"] else style.BLUE)
+    """Smooth filters beside a single precision: the mean over the images that have both, and each image."""
+    single, predcp, plain = "single", f"smooth filters, {PREDCP}", f"smooth filters, {PLAIN}"
+    both = {row["image"] for row in rows if row["prior"] == predcp}
+    for prior, name in ((single, "single"), (predcp, "PredCP"), (plain, "no PredCP")):
+        values = [row["nll"] for row in rows if row["prior"] == prior and row["image"] in both]
+        color = style.BLUE if prior == single else style.GREEN
+        ax.bar(name, statistics.fmean(values), 0.6, color=color)
+        ax.scatter([name] * len(values), values, s=8, color=style.INK, zorder=3)
     ax.axhline(0.0, color=style.GRAY, linewidth=0.8)
-    ax.set(title="Smooth filters, one image", ylabel="NLL, nats per pixel")
+    ax.set(title=f"Smooth filters, {len(both)} image{'s' * (len(both) > 1)}", ylabel="NLL, nats per pixel")
 
 
 def against(ax: Axes, parts: Sequence[Record], key: str, label: str) -> None:
