@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -51,11 +52,26 @@ def parser(package: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="another value in the budget's configuration"
     )
+    parser.add_argument(
+        "--parts",
+        type=pattern,
+        metavar="PATTERN",
+        help="of a long run those parts whose name has this regular expression, so that several processes can share it",
+    )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--dry-run", action="store_true", help="say what would be run, without computing")
     kind.add_argument("--so-far", action="store_true", help="a record of the parts measured so far, of a long run")
     kind.add_argument("--redraw", action="store_true", help="draw ID.png again from ID.json")
     return parser
+
+
+def pattern(text: str) -> str:
+    """A regular expression, or argparse's error."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
 
 
 def altered(experiment: Experiment, budget: str, changes: Sequence[str]) -> Experiment:
@@ -90,7 +106,9 @@ def attempt(experiment: Experiment, options: argparse.Namespace) -> int:
             return 0
         if not options.redraw:
             progress = Progress(visible=sys.stderr.isatty())
-            record = perform(experiment, options.budget, progress, options.out, so_far=options.so_far)
+            record = perform(
+                experiment, options.budget, progress, options.out, so_far=options.so_far, only=options.parts
+            )
             path = write(record, options.out)
             print(summary(record))
             print(f"wrote {path}")

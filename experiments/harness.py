@@ -133,23 +133,32 @@ def plan(experiment: Experiment, budget: str) -> Record:
 
 
 def perform(
-    experiment: Experiment, budget: str, progress: Progress, directory: Path | None = None, *, so_far: bool = False
+    experiment: Experiment,
+    budget: str,
+    progress: Progress,
+    directory: Path | None = None,
+    *,
+    so_far: bool = False,
+    only: str | None = None,
 ) -> Record:
     """Run and return the record; with a ``directory``, parts measured before an interruption are read from there.
 
-    With ``so_far`` nothing is measured: the record is of those parts, and names the others.
+    With ``so_far`` nothing is measured, with ``only`` those parts that match: the record is of what there is, and names
+    what is missing.
     """
     header = plan(experiment, budget)
     ledger = None
     if directory is not None:
         source = inspect.getsource(importlib.import_module(experiment.run.__module__))
-        ledger = Ledger(directory / f"{experiment.id}.partial", json.dumps(plain(header)) + source, so_far=so_far)
+        path, identity = directory / f"{experiment.id}.partial", json.dumps(plain(header)) + source
+        ledger = Ledger(path, identity, so_far=so_far, only=only)
+    before = 0.0 if ledger is None else ledger.seconds
     began = time.perf_counter()
     report = experiment.run(experiment.budgets[budget], replace(progress, ledger=ledger))
     if ledger is not None:
         ledger.close()
     measured = {
-        "seconds": time.perf_counter() - began + (0.0 if ledger is None else ledger.seconds_before),
+        "seconds": time.perf_counter() - began + before,
         "machine": machine(),
         "table": report.table,
         "curves": report.curves,

@@ -120,7 +120,7 @@ def run(config: Config, progress: Progress) -> Report:
     rows = min(len(load(config.data).split(0).y_train), config.rows or 10**9)
     table: list[dict[str, Any]] = []
     curves: dict[str, Any] = {}
-    for label in progress(labels(config, rows), "methods"):
+    for label in progress([label for label in labels(config, rows) if not progress.lacks(label)], "methods"):
         answer = progress.once(label, lambda label=label: ask(config, label))
         curves[label] = answer.get("trace", [])
         last = curves[label][-1] if curves[label] else {}

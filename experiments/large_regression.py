@@ -1,10 +1,10 @@
 """A quarter of a million rows: our solvers, CG stopped after as many seconds, and SVGP; and one million rows.
 
 Hyperparameters, shared by all methods, are the published ones of houseelectric, and for flights those that maximize the
-exact evidence of a random subset of the training rows. CG may take twice the epochs of the others, and is compared with
-each by what it has reached in that one's seconds. The million rows are noisy values of a function drawn from the prior,
-so that the error of the posterior is known; it is found through inducing points. Every method runs in a fresh child
-process.
+exact evidence of a random subset of the training rows. CG has some more epochs than the others, and is compared with
+each of them by what it has reached in that one's seconds. The million rows are noisy values of a function drawn from
+the prior, so that the error of the posterior is known; it is found through inducing points. Every method runs in a
+fresh child process.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Config:
     evidence_rows: int = 3_000
     samples: int = 16
     epochs: float = 8.0
+    cg_epochs: float = 10.0
     svgp_points: int = 1024
     svgp_epochs: int = 30
     million: int = 1_000_000
@@ -80,7 +81,7 @@ def method(config: dict[str, Any], name: str, label: str) -> Callable[[], Any]:
             points, epochs = min(settings.svgp_points, len(task.split.y_train)), settings.svgp_epochs
             outcome: Outcome = gpytorch_svgp(task, points=points, seed=settings.seed, most_epochs=epochs)
         else:
-            solver = solvers(settings.epochs * (2.0 if label == "CG" else 1.0))[label]
+            solver = solvers(settings.cg_epochs if label == "CG" else settings.epochs)[label]
             outcome = posterior(task, solver, num_samples=settings.samples, seed=settings.seed)
         return outcome.as_dict() | {"rows": len(task.split.y_train), "noise": task.noise}
 
@@ -147,7 +148,7 @@ def run(config: Config, progress: Progress) -> Report:
     curves: dict[str, Any] = {}
     for name in progress(config.sets, "sets"):
         curves[name] = {}
-        for label in progress(LABELS, "methods"):
+        for label in progress([label for label in LABELS if not progress.lacks(f"{name} {label}")], "methods"):
             answer = progress.once(
                 f"{name} {label}", lambda name=name, label=label: ask(config, "method", name=name, label=label)
             )
@@ -164,10 +165,11 @@ def run(config: Config, progress: Progress) -> Report:
                     "ended": answer.get("ended"),
                 }
             )
-    answer = progress.once("million", lambda: ask(config, "million"))
-    last = {"set": "known function", "method": "inducing points", "rows": answer.get("rows"), **answer}
-    last["peak_gib"] = last.pop("peak", 0) / GIB
-    table.append(last)
+    if not progress.lacks("million"):
+        answer = progress.once("million", lambda: ask(config, "million"))
+        last = {"set": "known function", "method": "inducing points", "rows": answer.get("rows"), **answer}
+        last["peak_gib"] = last.pop("peak", 0) / GIB
+        table.append(last)
     return Report(table, claims(table, curves), curves)
 
 
@@ -181,13 +183,9 @@ def claims(table: list[dict[str, Any]], curves: dict[str, Any]) -> list[Claim]:
     """Ours against CG in as many seconds, and SVGP; the known function found, with honest error bars."""
     found = []
     for name in dict.fromkeys(row["set"] for row in table):
-        here = {row["method"]: row for row in table if row["set"] == name}
-        if "SDD" not in here:
-            continue
-        for label in (OURS, "SketchAndProject", "SDD"):
-            for rival in ("CG", "SVGP, GPyTorch"):
-                if here[label]["nll"] is None or here[rival]["nll"] is None:
-                    continue
+        here = {row["method"]: row for row in table if row["set"] == name and row.get("nll") is not None}
+        for label in (label for label in (OURS, "SketchAndProject", "SDD") if label in here):
+            for rival in (rival for rival in ("CG", "SVGP, GPyTorch") if rival in here):
                 theirs, when = here[rival]["nll"], ""
                 if rival == "CG":
                     theirs, when = reached(curves[name][rival], here[label]["seconds"]), " after as many seconds"
@@ -199,8 +197,7 @@ def claims(table: list[dict[str, Any]], curves: dict[str, Any]) -> list[Claim]:
                     )
                 )
             found.append(at_most(f"{name}: restarts of {label}", measured=here[label]["restarts"], limit=0))
-    million = table[-1]
-    if "error" in million:
+    for million in (row for row in table if "error" in row):
         found.append(
             at_most("known function: error over its spread", measured=million["error"] / million["spread"], limit=0.05)
         )
@@ -254,7 +251,14 @@ EXPERIMENT = Experiment(
             timeout=150.0,
         ),
         "full": FULL,
-        "thesis": replace(FULL, samples=64, epochs=60.0, svgp_points=9_000, svgp_epochs=200),
+        "thesis": replace(
+            FULL,
+            samples=64,
+            epochs=60.0,
+            cg_epochs=120.0,
+            svgp_points=9_000,
+            svgp_epochs=200,
+        ),
     },
     run=run,
     draw=draw,

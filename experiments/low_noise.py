@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -44,14 +45,10 @@ class Config:
 def run(config: Config, progress: Progress) -> Report:
     """Every set, split, noise and solver."""
     runs = []
-    cases = [(name, index) for name in config.sets for index in range(config.splits)]
-    for name, index in progress(cases, "sets and splits"):
-        for noise in ("published", "low"):
-            for label in progress(list(solvers(config.epochs)), "solvers"):
-                part = progress.once(
-                    f"{name} {index} {noise} {label}", lambda a=(name, index, noise, label): measure(config, *a)
-                )
-                runs.append({"set": name, "split": index, "noise": noise, "solver": label, **part})
+    cases = list(product(config.sets, range(config.splits), ("published", "low"), solvers(config.epochs)))
+    for case in progress([case for case in cases if not progress.lacks(" ".join(map(str, case)))], "means"):
+        part = progress.once(" ".join(map(str, case)), lambda case=case: measure(config, *case))
+        runs.append(dict(zip(("set", "split", "noise", "solver"), case, strict=True)) | part)
     table = summary(runs)
     return Report(table, claims(table), {"runs": runs})
 
@@ -85,10 +82,13 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"set": name, "solver": solver}
         for noise in ("published", "low"):
             here = [r for r in runs if (r["set"], r["solver"], r["noise"]) == (name, solver, noise)]
+            if not here:  # of a run that goes on
+                break
             entry[f"rmse_{noise}"] = statistics.mean(r["rmse"] for r in here)
             entry[f"thesis_{noise}"] = PUBLISHED[solver][noise][SETS.index(name)] if solver in PUBLISHED else None
             entry[f"residual_{noise}"] = statistics.mean(r["residual"] for r in here)
-        table.append(entry)
+        else:
+            table.append(entry)
     return table
 
 

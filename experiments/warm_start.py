@@ -48,7 +48,8 @@ def run(config: Config, progress: Progress) -> Report:
     """Every set and solver."""
     table = []
     for name in progress(config.sets, "sets"):
-        for label, solver in progress(solvers(config).items(), "solvers"):
+        chosen = {k: v for k, v in solvers(config).items() if not progress.lacks(f"{name} {k}")}
+        for label, solver in progress(chosen.items(), "solvers"):
             part = progress.once(f"{name} {label}", lambda name=name, solver=solver: compare(config, name, solver))
             table.append({"set": name, "solver": label, **part})
     return Report(table, claims(table))

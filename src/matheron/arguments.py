@@ -55,12 +55,20 @@ def require_same(name: str, value: Any, other_name: str, other: Any) -> None:
         raise ValueError(f"{name} is on {value.device} but {other_name} is on {other.device}; move one of them")
 
 
+def require_numbers(name: str, value: Any) -> Tensor:
+    """Return ``value``, a number, a sequence, an array or a tensor of them, as a float64 tensor without history."""
+    if isinstance(value, Tensor):
+        return value.detach().to(torch.float64)
+    try:
+        # A Python number must not pass through float32 on its way to float64.
+        return torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be a number, or a list or tensor of numbers, got {value!r}") from error
+
+
 def require_positive(name: str, value: float | Sequence[float] | Tensor, *, zero: bool = False) -> Tensor:
     """Return ``value`` as a float64 tensor if it is finite and positive (``zero=True`` allows zeros)."""
-    # A Python number must not pass through float32 on its way to float64.
-    tensor = (
-        value.detach().to(torch.float64) if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
-    )
+    tensor = require_numbers(name, value)
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty; give it at least one value")
     require_finite(name, tensor)

@@ -123,6 +123,16 @@ def test_a_run_cut_short_can_be_looked_at(catalog, tmp_path, capsys):
     assert (tmp_path / "toy.partial").exists()
 
 
+def test_a_run_is_shared_by_its_parts(catalog, tmp_path, capsys):
+    catalog["toy"] = toy(run=interrupted)
+    arguments = ["toy", "--out", str(tmp_path)]
+    assert command.main("experiments", [*arguments, "--parts", "^0$"]) == 0
+    assert "not measured yet: 1" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main("experiments", [*arguments, "--parts", "("])
+    assert "no regular expression" in capsys.readouterr().err
+
+
 def test_a_dry_run_computes_nothing(catalog, tmp_path, capsys):
     catalog["toy"] = toy(
         run=lambda config, progress: pytest.fail("ran"),

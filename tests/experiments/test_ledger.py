@@ -45,3 +45,19 @@ def test_a_file_of_another_run_is_not_touched_by_a_reader(tmp_path):
     with pytest.raises(NotMeasured, match="no part of this run"):
         Ledger(path, "other", so_far=True)
     assert path.read_text() == before
+
+
+def test_processes_share_a_run_by_its_parts(tmp_path):
+    path = tmp_path / "run.partial"
+    one, other = Ledger(path, "same run", only="^a"), Ledger(path, "same run", only="^b")
+    assert one.lacks("b1")
+    assert one.once("a1", lambda: 1) == 1
+    assert not other.lacks("a1")
+    assert other.once("a1", lambda: 2) == 1
+    assert other.once("b1", lambda: 3) == 3
+    one.close()
+    assert path.exists(), "what one process left to another is no reason to end the run"
+    whole = Ledger(path, "same run")
+    assert [whole.once(key, lambda: 0) for key in ("a1", "b1")] == [1, 3]
+    whole.close()
+    assert not path.exists()

@@ -59,6 +59,34 @@ def test_gradients_are_those_of_finite_differences():
 
 
 @pytest.mark.parametrize("name", KERNELS)
+def test_gradients_in_the_data_are_those_of_the_density(name):
+    X, Y = problem(1100 if name == "Matern32" else 40)
+    X[3] += 0.1
+    gp = mt.GaussianProcess(KERNELS[name](), noise=0.3, mean=torch.tensor([0.1, -0.4])).requires_grad_(False)
+    leaves = X.requires_grad_(), Y.requires_grad_()
+    ours = torch.autograd.grad(gp.log_evidence(X, Y), leaves)
+    for mine, theirs in zip(ours, torch.autograd.grad(dense(gp, X, Y), leaves), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_features_before_the_kernel_are_learnt_in_units_of_their_own():
+    X, Y = problem(dtype=torch.float32)
+    scale = torch.tensor(0.7, requires_grad=True)
+    gp = mt.GaussianProcess(mt.kernels.RBF(), 0.3, standardize=True).fit(X, Y, "exact", steps=1)
+    gp.log_evidence(scale * X, Y).backward()
+    step = 1e-2
+    up, down = (gp.log_evidence((0.7 + sign * step) * X, Y).item() for sign in (1.0, -1.0))
+    torch.testing.assert_close(scale.grad.item(), (up - down) / (2 * step), rtol=1e-2, atol=1e-2)
+
+
+def test_second_derivatives_are_refused_and_not_wrong():
+    X, Y = problem()
+    gp = mt.GaussianProcess(mt.kernels.RBF(), noise=0.3)
+    with pytest.raises(RuntimeError, match="the log evidence can be differentiated once"):
+        torch.autograd.grad(gp.log_evidence(X, Y), gp.log_noise, create_graph=True)
+
+
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("rows", [1, 30, 1100])
 def test_contractions_are_gradients_of_the_weighted_sum(name, rows):
     kernel = KERNELS[name]()

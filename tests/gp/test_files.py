@@ -88,6 +88,25 @@ def test_files_that_are_not_posteriors_get_a_clear_error(tmp_path):
     save_file(tensors, tmp_path / "evil", header | {"header": json.dumps(changed)})
     with pytest.raises(ValueError, match="incomplete or was changed"):
         mt.load(tmp_path / "evil")
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    changes = {
+        "X": lambda t: t[:-1],
+        "mean_weights": lambda t: t.float(),
+        "row_noise": lambda t: -t,
+        "center": lambda t: t[:0],
+        "prior.weights": lambda t: t[1:],
+        "kernel.log_variance": lambda t: t.repeat(3),
+        "kernel.log_lengthscale": lambda t: t * torch.nan,
+        "units.x_scale": lambda t: t.repeat(2),
+    }
+    for name, change in changes.items():
+        save_file(tensors | {name: change(tensors[name]).contiguous()}, tmp_path / "other", header)
+        with pytest.raises(ValueError, match=r"incomplete or was changed|the file"):
+            mt.load(tmp_path / "other")
+    save_file(tensors | {"kernel.parts.log_scale": torch.zeros(())}, tmp_path / "more", header)
+    with pytest.raises(ValueError, match="incomplete or was changed"):
+        mt.load(tmp_path / "more")
     with pytest.raises(FileNotFoundError, match="not a file"):
         mt.load(tmp_path / "nothing")
 

@@ -214,6 +214,20 @@ def test_standardized_data_learn_the_same_function():
     )
 
 
+def test_a_fit_to_other_data_takes_their_units():
+    X, y = data(60)
+    X, y = X.float(), y.float()
+    once = process(standardize=True).fit(X, y)
+    again = process(standardize=True).fit(1e3 * X, 1e3 * y + 1e7).fit(X, y)
+    torch.testing.assert_close(again.noise, once.noise)
+    torch.testing.assert_close(again.condition(X, y).mean(X), once.condition(X, y).mean(X))
+    units = again.units
+    assert again.fit(X + 1.0, y, start="current").units is units
+    with pytest.raises(ValueError, match="y has shape"):
+        again.fit(X, y[1:])
+    assert again.units is units
+
+
 def test_fixed_values_stay_fixed():
     X, y = data(100)
     noise = torch.linspace(0.01, 0.1, 100)
@@ -354,6 +368,7 @@ def test_several_outputs_share_the_kernel():
     [
         ({"method": "magic"}, ValueError, "method must be 'auto', 'exact', 'subset', 'iterative'"),
         ({"start": "middle"}, ValueError, "start must be 'data' or 'current'"),
+        ({"priors": LogNormal(1.0, 1.0)}, TypeError, "priors must map patterns of names"),
         ({"method": "exact", "stepz": 3}, TypeError, "stepz"),
         ({"steps": 3}, TypeError, "steps given with method='auto'"),
         ({"method": Exact(), "steps": 3}, TypeError, "steps given beside method="),

@@ -153,6 +153,18 @@ def test_condition_on_more_rows_through_the_same_points():
     torch.testing.assert_close(post.variance(x), covariance.diagonal(), rtol=1e-6, atol=1e-6)
 
 
+def test_exact_variances_by_descent_are_those_of_all_rows():
+    X, y, x = problem(120)
+    solver = mt.gp.InducingSGD(epochs=1.0, tolerance=1.0)
+    post = mt.GaussianProcess(RBF(1.0), 0.05).condition(X[:60], y[:60], num_samples=1, inducing=X[::10], solver=solver)
+    before = post.variance(x, exact=True)
+    more = post.condition_on(X[60:], y[60:])
+    _, covariance, _ = twins.titsias(twins.rbf(1.0), X, y, NOISE, X[::10], x)
+    torch.testing.assert_close(more.variance(x, exact=True), covariance.diagonal(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(post.variance(x, exact=True), before)
+    assert more.report.evidence_bound is None
+
+
 def test_nearest_rows_by_a_tree_are_those_of_the_table(generator):
     X = torch.randn(700, 3, generator=generator, dtype=torch.float64)
     X[-5:] = X[:5]
@@ -204,6 +216,20 @@ def test_bad_inducing_points_get_a_clear_error(inducing, error, message):
     X, y, _ = problem()
     with pytest.raises(error, match=message):
         mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, inducing=inducing)
+
+
+def test_noise_lost_beside_the_kernel_is_said():
+    X = torch.rand(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with pytest.raises(ValueError, match="raise the noise"):
+        mt.GaussianProcess(RBF(0.5, variance=1e6), 1e-20).condition(X, X[:, 0], inducing=X[:100], num_samples=0)
+
+
+def test_selections_take_a_seed_and_name_what_is_wrong():
+    X, _, _ = problem()
+    assert torch.equal(mt.gp.k_means(X, 5, generator=1), mt.gp.k_means(X, 5, torch.Generator().manual_seed(1)))
+    assert mt.gp.k_means(X, 5).shape == (5, 2)
+    with pytest.raises(ValueError, match="X has 1 NaN"):
+        mt.gp.eliminate_neighbors(torch.where(X[0, 0] == X, torch.nan, X), 5)
 
 
 def test_solvers_that_do_not_fit_are_refused():

@@ -93,6 +93,9 @@ def test_exact_variances_can_be_asked_for_by_one_more_solve():
     _, covariance = twins.posterior(twins.rbf(1.0), X, y, NOISE, x)
     torch.testing.assert_close(post.variance(x, exact=True), covariance.diagonal(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(post.covariance(x, exact=True), covariance, rtol=1e-4, atol=1e-6)
+    leaf = x[:3].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda at: post.variance(at, exact=True), leaf, atol=1e-4)
+    assert torch.autograd.gradcheck(lambda at: post.covariance(at, exact=True), leaf, atol=1e-4)
     with pytest.raises(ValueError, match="at most 1000"):
         post.variance(x.repeat(100, 1), exact=True)
 
@@ -190,7 +193,31 @@ def test_inference_mode(dtype):
     post = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True).condition(X, y, num_samples=2)
     with torch.inference_mode():
         inside = post.predict(x + 0.0).mean
+        made = mt.GaussianProcess(RBF(1.0), 0.05, standardize=True).condition(X + 0.0, y + 0.0, num_samples=2)
+        made = made.condition_on(X[:2] + 0.0, y[:2])
     torch.testing.assert_close(inside.clone(), post.predict(x).mean)
+    for question in (post.variance, made.mean, made.variance, made.paths):
+        leaf = x.clone().requires_grad_()
+        question(leaf).sum().backward()
+        assert leaf.grad.isfinite().all()
+
+
+def test_a_dtype_is_that_of_inputs_and_answers():
+    X, y, x = problem()
+    post = mt.GaussianProcess(RBF(1.0), 1e-6).condition(X, y, num_samples=3)
+    mean, samples, variance = post.mean(x), post.sample(x), post.variance(x)
+    one = post.paths[1].float()
+    torch.testing.assert_close(one(x.float()), samples[1].float(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(post.sample(x), samples, rtol=0.0, atol=0.0)
+    moved = copy.deepcopy(post).float()
+    assert moved.sample(x.float()).dtype == torch.float32
+    torch.testing.assert_close(moved.mean(x.float()), mean.float(), rtol=1e-4, atol=1e-4)
+    assert moved.condition_on(x.float(), y[: len(x)].float()).mean(x.float()).dtype == torch.float32
+    back = moved.double()
+    torch.testing.assert_close(back.mean(x), mean, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(back.variance(x), variance, rtol=1e-12, atol=1e-12)
+    with pytest.raises(TypeError, match="too coarse"):
+        post.half()
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -235,6 +262,8 @@ def test_paths_are_the_same_functions_at_every_call_and_differentiable():
     assert torch.autograd.gradcheck(post.variance, leaf)
     exact = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=0)
     assert torch.autograd.gradcheck(exact.variance, leaf)
+    with pytest.raises(RuntimeError, match="functions can be differentiated once"):
+        torch.autograd.functional.hessian(lambda at: post.paths[0](at[None])[0], x[0])
 
 
 def test_a_posterior_stays_what_it_is_when_the_process_changes():
@@ -294,7 +323,12 @@ def test_conditioning_goes_on_where_learning_left_off():
     richer = gp.condition(X, y, num_samples=4, solver=solver, num_features=3000).report
     assert (richer.num_features, richer.reused) == (3000, 0)
     few = gp.condition(X, y, num_samples=4, solver=solver).report.epochs
-    gp.warm = None
+    kernel, gp.kernel = gp.kernel, mt.kernels.Matern12(0.1, variance=9.0)
+    other = gp.condition(X, y, num_samples=64)
+    far = 1e3 + 1e3 * X
+    torch.testing.assert_close(other.sample(far).var(), torch.tensor(9.0, dtype=X.dtype), rtol=0.3, atol=0.0)
+    assert other.report.reused == 0
+    gp.kernel, gp.warm = kernel, None
     assert few < gp.condition(X, y, num_samples=4, solver=solver).report.epochs
 
 
@@ -361,6 +395,9 @@ def test_sparse_rows_can_be_added_and_be_inducing_points():
         ({"num_samples": -1}, ValueError, "num_samples must be at least 0"),
         ({"solver": "sdd"}, TypeError, "solver must be"),
         ({"generator": "seed"}, TypeError, "generator must be a torch.Generator, a seed or None"),
+        ({"noise": "low"}, TypeError, "noise must be a number"),
+        ({"num_features": 0}, ValueError, "num_features must be at least 1"),
+        ({"checkpoint": 5}, TypeError, "checkpoint must be a path"),
         ({"inducing": np.zeros((3, 2))}, TypeError, "inducing must be a number of points or their locations"),
         ({"X": torch.zeros(60, 2).half()}, TypeError, r"X has dtype torch.float16.*X.float\(\)"),
     ],
@@ -385,6 +422,20 @@ def test_bad_questions_get_a_clear_error():
         post.mean(x.float())
     with pytest.raises(ValueError, match="x has no rows"):
         post.mean(x[:0])
+    for question in (post.mean, post.covariance):
+        with pytest.raises(ValueError, match="x has 34 NaN or infinite entries"):
+            question(x / 0.0)
+    with pytest.raises(TypeError, match=r"x must be a torch\.Tensor"):
+        post.predict(x.numpy(), noise=0.1)
+    with pytest.raises(TypeError, match="index must be a whole number"):
+        post.paths[0:2]
+    for wrong in ({"noise": None}, {"mean": "zero"}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a number"):
+            mt.GaussianProcess(RBF(1.0), **wrong)
+    with pytest.raises(ValueError, match=r"noise must be a number or one per row, shape \(n,\)"):
+        mt.GaussianProcess(RBF(1.0), noise=torch.ones(2, 2))
+    with pytest.raises(TypeError, match="columns must be a sequence of whole numbers"):
+        RBF(columns=[0.5])
     with pytest.raises(ValueError, match="y has 2 columns"):
         post.condition_on(x, torch.zeros(len(x), 2, dtype=x.dtype))
     unsolved = mt.GaussianProcess(RBF(1.0), 0.05).condition(X, y, num_samples=0, solver=mt.solvers.CG())

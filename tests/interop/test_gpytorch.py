@@ -234,6 +234,8 @@ def test_refusals():
         kernel(RBF())
     with pytest.raises(TypeError, match="inducing="):
         kernel(theirs.InducingPointKernel(theirs.RBFKernel(), x, gpytorch.likelihoods.GaussianLikelihood()))
+    with pytest.raises(TypeError, match="grid_bounds="):
+        kernel(scale(theirs.GridInterpolationKernel(theirs.RBFKernel(), grid_size=9, num_dims=3)))
     with pytest.raises(ValueError, match="several outputs"):
         kernel(theirs.RBFKernelGrad())(x, z)
     for native in (True, False):

@@ -146,6 +146,8 @@ def test_known_noise_and_inducing_points_as_arrays():
     assert known.posterior_.report.inducing == 40
     assert known.predict(x).shape == (11,)
     assert not hasattr(known, "noise_")
+    assert hasattr(known.set_params(noise=0.02).fit(X, y), "noise_")
+    assert not hasattr(known.set_params(noise=np.full(len(X), 0.02)).fit(X, y), "noise_")
 
 
 class Brownian(Kernel):

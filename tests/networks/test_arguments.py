@@ -93,6 +93,16 @@ def test_inputs_and_outputs_that_are_no_batch(model):
             TangentModel(model, forward=returned).predict(x)
 
 
+def test_a_batch_of_one_whose_dimension_is_dropped_is_refused(model):
+    """Its two outputs would pass for two data of one output each."""
+    tangent = TangentModel(model, forward=lambda model, x: model(x).squeeze())
+    assert tangent.predict(x).shape == (4, 2)
+    with pytest.raises(ValueError, match=r"shape \(2,\) for 1 data"):
+        tangent.predict(x[:1])
+    with pytest.raises(ValueError, match=r"shape \(2,\) for 1 data"):
+        tangent.jvp(x[:1], torch.ones(2, tangent.num_weights, dtype=torch.float64))
+
+
 def test_a_model_trained_further_is_refused(model):
     tangent = TangentModel(model)
     tangent.predict(x)

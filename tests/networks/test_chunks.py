@@ -1,6 +1,7 @@
 """Passes of a size that fits: what is planned, what happens when memory runs out, and batches that cannot be split."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from matheron.networks import TangentModel
 from matheron.networks.chunks import FAST, FEW, LIVE, Footprint, Plan, out_of_memory, pieces
-from tests.networks.architectures import normal
+from tests.networks.architectures import explicit_jacobian, normal
 
 
 @given(
@@ -105,6 +106,24 @@ class Centered(nn.Module):
         return torch.tanh(self.head(x - x.mean(0)))
 
 
+class Minute(Centered):
+    """The same in units that make outputs tiny."""
+
+    def forward(self, x):
+        return 1e-6 * super().forward(x)
+
+
+class Carried(nn.Module):
+    """Every output depends on the data before it, as in a recurrent layer that takes the batch for its time."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return torch.tanh(self.head(x)).cumsum(0)
+
+
 class Fixed(nn.Module):
     """Takes batches of four and no others."""
 
@@ -116,14 +135,18 @@ class Fixed(nn.Module):
         return torch.tanh(self.head(x.view(4, 3)))
 
 
-@pytest.mark.parametrize("kind", [Centered, Fixed])
-def test_batches_that_cannot_be_split_go_whole(kind):
+@pytest.mark.parametrize("kind", [Centered, Minute, Carried, Fixed])
+@pytest.mark.parametrize("k", [3, 12])
+def test_batches_that_cannot_be_split_go_whole(kind, k):
     model, x = kind().double().eval(), normal(4, 3)(torch.float64)
-    W = normal(3, 8)(torch.float64)
-    whole, parts = TangentModel(model), TangentModel(model, memory=1)
-    tangents = whole.jvp(x, W)
-    torch.testing.assert_close(parts.jvp(x, W), tangents)
-    torch.testing.assert_close(parts.vjp(x, tangents), whole.vjp(x, tangents))
+    W = normal(k, 8)(torch.float64)
+    outputs, J = explicit_jacobian(model, x)
+    tangents = (W @ J.mT).view(k, *outputs.shape)
+    close = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-15)
+    for tangent in (TangentModel(model), TangentModel(model, memory=1)):
+        close(tangent.jvp(x, W), tangents)
+        close(tangent.vjp(x, tangents), tangents.flatten(1) @ J)
+        close(tangent.jacobian(x), J)
 
 
 class Watched(nn.Module):

@@ -136,3 +136,12 @@ def test_log_evidence(kind: str, where: str) -> None:
     determinant = torch.logdet(M + A) - torch.logdet(A)
     expected = -twin.losses(outputs, y, kind, noise) - constant - 0.5 * w @ A @ w - 0.5 * determinant
     assert la.log_evidence((X, y)).value == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_classical_evidence_has_the_loss_of_the_network_whatever_the_offset() -> None:
+    model, X, y = problem("classification")
+    la = LinearizedLaplace(model, "classification", offset="simple", evidence="network")
+    la.fit((X, y), em_steps=1, final_samples=2, generator=torch.Generator().manual_seed(0))
+    loss = float(nn.functional.cross_entropy(model(X).detach(), y, reduction="sum"))
+    assert la.history[-1]["loss"] == pytest.approx(loss)
+    assert la.log_evidence((X, y)).loss == pytest.approx(loss)

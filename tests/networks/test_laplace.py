@@ -432,12 +432,16 @@ def test_a_mapping_of_inputs_with_targets_is_a_data_set() -> None:
 
 @pytest.mark.parametrize("evidence", ["tangent", "network"])
 @pytest.mark.parametrize("prior", ["g", "isotropic", "layerwise"])
-def test_factorized_by_outputs_a_network_in_float32_is_as_good_as_in_float64(prior: str, evidence: str) -> None:
+@pytest.mark.parametrize(("rows", "width", "side"), [(40, 30, "outputs"), (300, 12, "weights")])
+def test_factorized_a_network_in_float32_is_as_good_as_in_float64(
+    prior: str, evidence: str, rows: int, width: int, side: str
+) -> None:
     """With a wide prior and little noise the system is beyond float32; draws are the same in both."""
     g = torch.Generator().manual_seed(0)
-    X = 4.0 * torch.rand(40, 1, generator=g) - 2.0
-    y = (3.0 * X).sin() + 0.01 * torch.randn(40, 1, generator=g)
-    model = nn.Sequential(nn.Linear(1, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 1)).eval()
+    X = 4.0 * torch.rand(rows, 1, generator=g) - 2.0
+    y = (3.0 * X).sin() + 0.01 * torch.randn(rows, 1, generator=g)
+    layers = [nn.Linear(1, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)]
+    model = nn.Sequential(*layers).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.randn(p.shape, generator=g) / p.shape[-1] ** 0.5)
@@ -449,6 +453,7 @@ def test_factorized_by_outputs_a_network_in_float32_is_as_good_as_in_float64(pri
         la.fit((X.to(dtype), y.to(dtype)), method="exact", em_steps=2, generator=torch.Generator().manual_seed(1))
         assert la.report is not None
         assert la.report.residual < 1e-6
+        assert la.report.method.endswith(f"by {side}")
         assert la.samples.dtype == la.prior.dtype == dtype
         found.append(torch.cat(la(X.to(dtype))).double())
     torch.testing.assert_close(found[0], found[1], rtol=1e-2, atol=1e-4)

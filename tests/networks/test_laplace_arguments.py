@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from matheron.linear import Descent
 from matheron.networks import LinearizedLaplace
+
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 X = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(8) % 3
@@ -46,15 +49,47 @@ def test_names() -> None:
         ({"prior": "flat"}, "prior"),
         ({"offset": "none"}, "offset"),
         ({"evidence": "x"}, "evidence"),
+        ({"jvp": "x"}, "jvp"),
     ):
         with pytest.raises(ValueError, match=f"{says} must be one of"):
             fit(CLASSES, **options)
     with pytest.raises(ValueError, match="likelihood must be one of"):
         fit(CLASSES, "ordinal")
-    with pytest.raises(ValueError, match="method must be one of"):
-        LinearizedLaplace(network()).fit((X, CLASSES), method="newton")
+    with pytest.raises(ValueError, match="likelihood must be one of"):
+        fit(CLASSES, ["classification"])
     with pytest.raises(ValueError, match="link_approx must be one of"):
         fit(CLASSES)(X, "logit")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"method": "newton"}, "method must be one of"),
+        ({"scale_draws": 2}, "scale_draws must be at least 3"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"descent": 0.1}, "descent must be a"),
+        ({"method": "cg", "descent": Descent()}, "descent is for method='sgd'"),
+    ],
+)
+def test_settings_are_refused_before_any_pass(options: dict[str, object], says: str) -> None:
+    posterior = LinearizedLaplace(network(), forward=lambda model, x: pytest.fail("the model was run"))
+    with pytest.raises((TypeError, ValueError), match=says):
+        posterior.fit((X, CLASSES), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("prior", "precision", "says"),
+    [
+        ("g", -1.0, "prior_precision must be positive"),
+        ("isotropic", float("nan"), "prior_precision has 1 NaN"),
+        ("g", "wide", "prior_precision must be a number"),
+        ("isotropic", torch.ones(2), "prior_precision has 2 values; prior='isotropic' takes one number"),
+        ("layerwise", torch.ones(3), "prior_precision has 3 values; .* one for each parameter tensor"),
+    ],
+)
+def test_precisions_to_start_from(prior: str, precision: object, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        LinearizedLaplace(network(), prior=prior, prior_precision=precision)  # type: ignore[arg-type]
 
 
 def test_a_model_that_gives_nan() -> None:
@@ -114,6 +149,14 @@ def test_training_mode_is_put_back_and_said_once() -> None:
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_outputs_that_depend_on_the_batch_are_said(tracked: bool, recwarn: pytest.WarningsRecorder) -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, track_running_stats=tracked), nn.Linear(4, 3)).eval()
+    LinearizedLaplace(model).fit((X, CLASSES), em_steps=0, final_samples=2)
+    said = [str(warning.message) for warning in recwarn if "depend on the others in its batch" in str(warning.message)]
+    assert len(said) == int(not tracked)
 
 
 def test_float64_is_kept() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,3 +155,15 @@ def test_the_state_of_another_prior_is_refused(prior: str) -> None:
     twin = LinearizedLaplace(model, "regression", prior, parameters="no_biases")
     with pytest.raises(ValueError, match=f"of prior='g' but this posterior has '{prior}'"):
         twin.load_state_dict(la.state_dict())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda la: pickle.loads(pickle.dumps(la))])
+def test_a_copy_is_the_same_posterior_around_a_copy_of_the_model(copied: Callable[[object], LinearizedLaplace]) -> None:
+    model, X, la = fitted()
+    other = copied(la)
+    torch.testing.assert_close(other.functional_samples(X), la.functional_samples(X), rtol=0.0, atol=0.0)
+    with torch.no_grad():
+        model[0].weight += 1.0
+    other.functional_samples(X)
+    with pytest.raises(RuntimeError, match="has changed"):
+        copied(la)

@@ -85,6 +85,13 @@ def test_inputs_and_targets_are_a_data_set(kind: str) -> None:
     torch.testing.assert_close(torch.cat([first(x) for x, _ in batches]), ids)
 
 
+def test_a_single_batch_is_a_data_set_too() -> None:
+    batch = next(iter(DataLoader(DATA, batch_size=20)))
+    assert isinstance(batch, list)
+    assert [len(y) for _, y in Loading.of(batch, 8).walk(None)] == [8, 8, 4]
+    assert [len(y) for _, y in Loading.of([batch, batch], 8).walk(None)] == [20, 20]
+
+
 def test_as_many_targets_as_inputs() -> None:
     with pytest.raises(ValueError, match="there are 5 inputs"):
         Loading.of((torch.ones(5, 2), torch.zeros(4)))

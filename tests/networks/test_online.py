@@ -155,6 +155,14 @@ def test_bad_arguments() -> None:
         OnlineLaplace(model, prior="flat")
     with pytest.raises(ValueError, match="num_samples"):
         OnlineLaplace(model, num_samples=0)
+    with pytest.raises(ValueError, match="offset must be one of"):
+        OnlineLaplace(model, offset="none")
+    with pytest.raises(ValueError, match="method must be one of"):
+        OnlineLaplace(model, method="newton")
+    with pytest.raises(ValueError, match="prior_precision must be positive"):
+        OnlineLaplace(model, prior_precision=-1.0)
+    with pytest.raises(ValueError, match="scale_draws must be at least 3"):
+        OnlineLaplace(model, prior="g", scale_draws=2)
     with pytest.raises(TypeError, match="targets"):
         OnlineLaplace(model).update((X, X[:, 0]))
 

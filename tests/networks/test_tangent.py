@@ -120,6 +120,40 @@ def test_explicit_rows_are_made_a_few_data_at_a_time(monkeypatch):
     assert seen == [1] * len(x)
 
 
+class Reading(nn.Module):
+    """Attends to a memory that is the same for all data."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(3, 2)
+
+    def forward(self, x, memory):
+        return (self.query(x) @ memory.mT).softmax(-1) @ memory
+
+
+def test_what_is_shared_stays_whole_beside_as_many_data(monkeypatch):
+    """Parts of five data and a memory of five rows: one is not a row of the other."""
+    model, generator = Reading().double().eval(), torch.Generator().manual_seed(0)
+    x = [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((10, 3), (5, 2))]
+    outputs, J = explicit_jacobian(model, x)
+    monkeypatch.setattr("matheron.networks.tangent.FAST", 5 * 2 * J.shape[1] * J.itemsize)
+    tangent, W, U = TangentModel(model), columns(12, J.shape[1]), columns(12, outputs.numel())
+    close(tangent.jvp(x, W), (W @ J.mT).view(12, *outputs.shape), 1e-8)
+    close(tangent.vjp(x, U.view(12, *outputs.shape)), U @ J, 1e-8)
+    close(tangent.jacobian(x), J, 1e-8)
+
+
+def test_a_compiled_model_is_linearized_as_what_it_was_made_from(recwarn):
+    model, x = build("mlp with layer norm")
+    _, J = explicit_jacobian(model, x)
+    compiled = torch.compile(model, backend="eager").train()
+    tangent = TangentModel(compiled)
+    assert tangent.names == tuple(name for name, _ in compiled.named_parameters())
+    close(tangent.jacobian(x), J, 1e-8)
+    assert [str(warning.message)[:30] for warning in recwarn] == ["the model is in training mode "]
+    assert all(module.training for module in compiled.modules())
+
+
 def test_dicts_and_flat_weights_are_the_same(name):
     model, x = build(name)
     tangent = TangentModel(model)

@@ -119,6 +119,17 @@ def test_a_warm_start_costs_less(solver):
     assert warm.epochs < cold.epochs
 
 
+@pytest.mark.parametrize("preconditioner", [None, mt.solvers.Nystrom(5)], ids=repr)
+def test_conjugate_gradients_leave_a_guess_that_will_do_as_it_is(preconditioner):
+    system, Z = regression()
+    guess = exact(system, Z)
+    result = mt.solvers.CG(preconditioner=preconditioner).solve(system, Z, guess=guess)
+    assert result.converged
+    assert result.epochs < 1.1
+    torch.testing.assert_close(result.solution, guess)
+    assert bool((result.residual < 1e-3).all())
+
+
 @iterative
 def test_epochs_are_at_most_those_allowed(solver, generator):
     system, Z = regression(noise=1e-6)

@@ -200,6 +200,10 @@ def test_a_checkpoint_of_another_scan_is_refused(tmp_path):
         interrupted.fit(y, steps=20, generator=torch.Generator(), checkpoint=Checkpoint(path, seconds=0.0))
     with pytest.raises(ValueError, match="another solve: its y"):
         DeepImagePrior(A, net(), shape=(8, 6)).fit(y + 1.0, generator=torch.Generator(), checkpoint=path)
+    # The geometry was mended, and y is what it was.
+    mended = Dense(A.dense().flip(1))
+    with pytest.raises(ValueError, match="another solve: its scan"):
+        DeepImagePrior(mended, net(), shape=(8, 6)).fit(y, generator=torch.Generator(), checkpoint=path)
 
 
 class Interrupted(nn.Module):
@@ -235,6 +239,14 @@ def test_what_does_not_fit_is_refused_by_name(unchecked):
     bad[3] = math.nan
     with pytest.raises(ValueError, match="y has 1 NaN"):
         fitted(A, bad)
+    with pytest.raises(TypeError, match=r"A is a ParallelBeam.*scan.operator\(\)"):
+        DeepImagePrior(A.origin, net())
+    with pytest.raises(TypeError, match="A must be an operator"):
+        DeepImagePrior(A.dense(), net())
+    with pytest.raises(TypeError, match="network must be a"):
+        DeepImagePrior(A, lambda z: z)
+    with pytest.raises(ValueError, match="nothing to fit"):
+        DeepImagePrior(A, net().requires_grad_(False))
     with pytest.raises(ValueError, match="give shape="):
         DeepImagePrior(Dense(A.dense()), net())
     with pytest.raises(ValueError, match="49 pixels"):

@@ -269,6 +269,14 @@ def test_what_is_refused_by_name(dip, unchecked):
         post.fit(y, A=Dense(torch.ones(len(y), 4, dtype=y.dtype)))
     with pytest.raises(ValueError, match="method must be one of"):
         post.fit(y, method="best")
+    with pytest.raises(ValueError, match="descent is for method='sgd'"):
+        post.fit(y, method="exact", descent=Descent())
+    with pytest.raises(ValueError, match="scale_draws must be at least 3"):
+        post.fit(y, scale_draws=2)
+    with pytest.raises(TypeError, match="A is a ParallelBeam"):
+        post.fit(y, A=dip.A.origin)
+    with pytest.raises(TypeError, match="dip must be a fitted DeepImagePrior"):
+        LinearizedDIP(dip.A)
     scored, image = gaussian(10)
     with pytest.raises(ValueError, match="image has shape"):
         scored.log_prob(image[:2])

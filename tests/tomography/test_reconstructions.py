@@ -1,6 +1,7 @@
 """Reconstructions against dense twins and closed forms."""
 
 import math
+from functools import partial
 
 import pytest
 import scipy.optimize
@@ -190,6 +191,14 @@ def test_bad_input_of_one_kind(small):
         total_variation(A, y[:, None], shape=(4, 5), strength=1.0)
     with pytest.raises(TypeError, match="convert one"):
         cgls(A, y.float())
+    with pytest.raises(TypeError, match=r"start is torch\.float32"):
+        cgls(A, y, start=torch.zeros(20))
+    with pytest.raises(ValueError, match="tolerance must be positive"):
+        total_variation(A, y, shape=(4, 5), strength=1.0, tolerance=0.0)
+    scan = ParallelBeam(4, [0.0, 1.0], 7)
+    for reconstruct in (cgls, partial(total_variation, strength=1.0)):
+        with pytest.raises(TypeError, match=r"A is a ParallelBeam.*scan.operator\(\)"):
+            reconstruct(scan, torch.ones(14))
 
 
 def test_total_variation_takes_the_shape_of_the_scan():

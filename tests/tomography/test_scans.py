@@ -281,10 +281,12 @@ FAR = {"source_to_axis": 50.0, "source_to_detector": 90.0}
         (lambda: from_counts(torch.tensor([3.0, math.nan]), 10.0), "NaN"),
         (lambda: from_counts(torch.tensor([3.0]), 0.0), "blank must be positive"),
         (lambda: from_counts(torch.tensor([3.0]), torch.ones(2)), "blank has shape"),
+        (lambda: from_counts(torch.ones(3), torch.ones(4)), "blank has shape"),
+        (lambda: ParallelBeam(4, None, 7), "angles must be a number, or a list"),
     ],
 )
 def test_bad_input_is_named(build, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         build()
 
 

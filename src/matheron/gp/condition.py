@@ -15,6 +15,7 @@ from matheron.arguments import require_count
 from matheron.gp.conditioning import Conditioning, Solver
 from matheron.gp.draws import PriorDraws
 from matheron.gp.inducing import DIRECT, InducingConditioning, locations
+from matheron.gp.inducing_sgd import InducingSGD
 from matheron.gp.observations import Observations
 from matheron.gp.posterior import Posterior
 from matheron.gp.rounding import MUCH, rounding
@@ -32,6 +33,8 @@ SEED = "seed of the posterior"
 """A note in the checkpoint of its solve."""
 
 
+# A posterior is differentiated in its inputs later, also where it was made in inference mode.
+@torch.inference_mode(False)
 def condition(
     process: GaussianProcess,
     X: Tensor,
@@ -49,7 +52,9 @@ def condition(
     """See :meth:`GaussianProcess.condition`; ``options`` are those of a solve."""
     data = process.observations(X, y, noise)
     num_samples = require_count("num_samples", num_samples, least=0)
-    chosen, inducing = require_solver(solver), require_inducing(inducing)
+    num_features = require_count("num_features", num_features)
+    inducing = require_inducing(inducing)
+    chosen = require_solver(solver, inducing)
     checkpoint = Checkpoint.of(checkpoint)
     seed = _seed(generator, checkpoint)
     source = torch.Generator().manual_seed(seed)
@@ -106,13 +111,17 @@ def _common_noise(
     return data.noise[0].to(torch.float64) if torch.as_tensor(noise).numel() == 1 else None
 
 
-def require_solver(solver: Solver | str) -> Solver:
-    """Return a solver for ``"auto"``, or the one given."""
+def require_solver(solver: Solver | str, inducing: int | Tensor | None) -> Solver:
+    """Return a solver for ``"auto"``, or the one given if it is made for such a system."""
     if solver == "auto":
         return Auto()
-    if isinstance(solver, Solver):
-        return solver
-    raise TypeError(f'solver must be "auto" or one of matheron.solvers such as SDD(), got {solver!r}')
+    if not isinstance(solver, Solver):
+        raise TypeError(f'solver must be "auto" or one of matheron.solvers such as SDD(), got {solver!r}')
+    if inducing is None and isinstance(solver, InducingSGD):
+        raise TypeError("solver is InducingSGD but there are no inducing points; pass inducing= too")
+    if inducing is not None and not isinstance(solver, Auto | Cholesky | InducingSGD):
+        raise TypeError(f"with inducing points the solver is Cholesky(), InducingSGD() or auto, got {solver!r}")
+    return solver
 
 
 def require_inducing(inducing: Any) -> int | Tensor | None:
@@ -158,7 +167,7 @@ def _draws(
     if num == 0:
         return copy.deepcopy(process.kernel).requires_grad_(False), None, None
     warm = process.warm
-    if warm is not None and warm.fits(given, num_features):
+    if warm is not None and warm.fits(process.kernel, given, num_features):
         kernel, draws = copy.deepcopy((process.kernel, warm.draws))
         kernel.requires_grad_(False)
         draws = draws.cast(data.X.dtype)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from matheron.gp.covariance import Factors
 from matheron.gp.draws import PriorFunctions
 from matheron.gp.inducing_sgd import InducingSGD
+from matheron.gp.neighbors import neighbors
 from matheron.gp.observations import known_noise, require_rows, require_targets
-from matheron.gp.paths import Paths
+from matheron.gp.paths import Paths, spoken
 from matheron.gp.posterior import Posterior
 from matheron.gp.report import Report
 from matheron.gp.standardization import Standardization
@@ -89,9 +90,13 @@ class Conditioning(nn.Module):
 
     def solve(self, targets: Float[Tensor, "n k"], **options: Any) -> Result:
         """``(K + N)⁻¹`` times the targets."""
-        if isinstance(self.solver, InducingSGD):
-            raise TypeError("solver is InducingSGD but there are no inducing points; pass inducing= too")
+        assert not isinstance(self.solver, InducingSGD)
         return self.solver.solve(self.system(), targets, **options)
+
+    def factorizes(self) -> bool:
+        """Whether the answer will come from a factorization."""
+        solver = self.solver.choose(self.system())[0] if isinstance(self.solver, Auto) else self.solver
+        return isinstance(solver, Cholesky)
 
     def factorize(self) -> Factors:
         """The factor exact covariances are read from."""
@@ -143,6 +148,7 @@ class Conditioning(nn.Module):
         noise[:, self.outputs :] = self.targets[:, self.outputs :] - prior(self.X)
         return noise
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def extend(
         self,
@@ -172,18 +178,28 @@ class Conditioning(nn.Module):
         guess, entries = longer.padded(weights)
         return longer.posterior(guess=guess, generator=source, seed=seed, entries=entries, progress=progress)
 
-    def padded(self, weights: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "N k"], int]:
-        """The old solution, and for the new rows what solves their own equations with the old held fixed.
+    def padded(self, weights: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "N k"] | None, int]:
+        """The old solution, changed where new rows and their neighbors then solve their own equations.
 
-        With it comes how many kernel entries it took.
+        All else is held fixed. What is left of the residual lies on rows that the new ones hardly touch, where it is
+        small. With the guess comes how many kernel entries it took; a factorization needs none.
         """
+        if self.factorizes():
+            return None, 0
         old, rows = weights.shape[0], self.X.shape[0] - weights.shape[0]
+        guess = torch.cat([weights, weights.new_zeros(rows, weights.shape[1])])
         if rows > MOST_PADDED:
-            return torch.cat([weights, weights.new_zeros(rows, weights.shape[1])]), 0
-        new, before = take_rows(self.X, slice(old, None)), take_rows(self.X, slice(0, old))
-        left = self.targets[old:] - KernelOperator(self.kernel, new, before, memory=0) @ weights
-        block = KernelOperator(self.kernel, new) + Diagonal(self.row_noise[old:])
-        return torch.cat([weights, Cholesky().solve(block, left).solution]), rows * (old + rows)
+            return guess, 0
+        before, new = take_rows(self.X, slice(0, old)), take_rows(self.X, slice(old, None))
+        each = min(MOST_NEIGHBORS, max(0, min(MOST_PADDED, old // 4) // rows - 1))
+        near = neighbors(self.kernel, new, before, each)
+        block = torch.cat([near, torch.arange(old, old + rows, device=near.device)])
+        # What the old rows lack of their own equations is little beside what the new ones do.
+        left = weights.new_zeros(len(block), weights.shape[1])
+        left[len(near) :] = self.targets[old:] - KernelOperator(self.kernel, new, before, memory=0) @ weights
+        own = KernelOperator(self.kernel, take_rows(self.X, block)) + Diagonal(self.row_noise[block])
+        guess[block] += Cholesky().solve(own, left).solution
+        return guess, rows * old * (2 if each else 1) + len(block) ** 2
 
     def _more_noise(self, noise: float | Tensor | None, X: Tensor) -> Float[Tensor, " r"]:
         if noise is not None:
@@ -193,13 +209,16 @@ class Conditioning(nn.Module):
         return self.noise.to(X.dtype).expand(X.shape[0])
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
-        moved = super()._apply(fn, recurse)
-        moved.units = self.units.to(moved.center.device)
+        moved = super()._apply(lambda t: t.to(fn(t).device), recurse)
+        moved.units, moved.dtype = self.units.to(moved.center.device), spoken(fn, self.dtype)
         return moved
 
 
-MOST_PADDED = 5_000
-"""New rows beyond which their own block is not solved beforehand."""
+MOST_PADDED = 4_000
+"""Rows whose equations are solved beforehand, in less than a second; more new rows than that start at zero."""
+
+MOST_NEIGHBORS = 32
+"""Old rows beside each new one that join them."""
 
 
 def _require_more(conditioning: Conditioning, X: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ class ExactCovariance:
     def factors(self) -> Factors:
         """``L`` and ``R``, lower triangular."""
         if self._factors is None:
-            with torch.no_grad():
+            # Kept for later calls, which may ask for gradients.
+            with torch.inference_mode(False), torch.no_grad():
                 self._factors = self.factorize()
         return self._factors
 

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.kernels import Kernel
-from matheron.kernels.contraction import contract
+from matheron.kernels.contraction import contract, contract_inputs
+from matheron.operators.gradient import refuse_second
 from matheron.operators.kernel import upper_triangle
 from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.solvers.cholesky import factor_in_place, substitute
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A log evidence, with its gradient in the kernel's parameters, each row's noise and each output's mean."""
+    """A log evidence, with its gradient in the kernel's parameters, each row's noise, each output's mean, and the data.
+
+    That in the inputs is there where it was asked for.
+    """
 
     value: float
     kernel: list[Tensor]
     noise: Float[Tensor, " n"]
     mean: Float[Tensor, " c"]
+    targets: Float[Tensor, "n c"]
+    inputs: Float[Tensor, "n d"] | None = None
 
 
 def log_evidence(
@@ -38,7 +44,7 @@ def log_evidence(
     noise: Float[Tensor, " n"],
     mean: Float[Tensor, " c"],
 ) -> Float[Tensor, ""]:
-    """``Σ_c log N(y_c; m_c, K + N)`` in float64, differentiable in the kernel's parameters, ``noise`` and ``mean``.
+    """``Σ_c log N(y_c; m_c, K + N)`` in float64, differentiable in the kernel's parameters and all the others.
 
     The gradient is computed along with the value, where one is wanted; see :func:`exact_evidence`. Thesis §2.4.3.
 
@@ -55,15 +61,17 @@ class _Evidence(torch.autograd.Function):
     def forward(
         ctx: Any, kernel: Kernel, X: Tensor, Y: Tensor, noise: Tensor, mean: Tensor, *parameters: Tensor
     ) -> Tensor:
-        found = exact_evidence(kernel, X, Y, noise, mean, gradient=any(ctx.needs_input_grad[3:]))
-        if found.kernel or any(ctx.needs_input_grad[3:]):
-            ctx.save_for_backward(found.noise.to(noise.dtype), found.mean.to(mean.dtype), *found.kernel)
+        wanted, inputs = any(ctx.needs_input_grad), ctx.needs_input_grad[1]
+        found = exact_evidence(kernel, X, Y, noise, mean, gradient=wanted, inputs=inputs)
+        if wanted:
+            of_data = [None if g is None else g.to(X.dtype) for g in (found.inputs, found.targets)]
+            ctx.save_for_backward(*of_data, found.noise.to(noise.dtype), found.mean.to(mean.dtype), *found.kernel)
         return torch.tensor(found.value, dtype=torch.float64, device=X.device)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, None, *((upstream * g).to(g.dtype) for g in ctx.saved_tensors)
+        refuse_second("the log evidence")
+        return None, *(None if g is None else (upstream * g).to(g.dtype) for g in ctx.saved_tensors)
 
 
 @torch.no_grad()
@@ -75,11 +83,13 @@ def exact_evidence(
     mean: Float[Tensor, " c"],
     *,
     gradient: bool = True,
+    inputs: bool = False,
 ) -> Evidence:
     """``−½ Σ_c r_cᵀ H⁻¹ r_c − (c/2) log det H − (nc/2) log 2π`` with ``H = K + N``, ``r = y − m``, by Cholesky.
 
     The gradient is ``Σ_ij W_ij ∂H_ij`` with ``W = ½(A Aᵀ − c H⁻¹)``, ``A = H⁻¹ r``, contracted with ``∂K`` in tiles;
-    ``H⁻¹`` takes the place of the factor, that of ``H``, so that memory is ``8 n²`` bytes and a few tiles.
+    ``H⁻¹`` takes the place of the factor, that of ``H``, so that memory is ``8 n²`` bytes and a few tiles. That in the
+    targets is ``−A``, and with ``inputs=True`` there is one in these.
     """
     n, c = Y.shape
     require_memory(n, X.device)
@@ -90,7 +100,8 @@ def exact_evidence(
     fit = float((residual * weights).sum())
     value = -0.5 * fit - c * float(factor.diagonal().log().sum()) - 0.5 * n * c * math.log(2.0 * math.pi)
     if not gradient:
-        return Evidence(value, [], torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64))
+        nothing = torch.empty(0, dtype=torch.float64)
+        return Evidence(value, [], nothing, nothing, nothing)
     inverse = torch.cholesky_inverse(factor, out=factor)
 
     def weigh(rows: slice, columns: slice, scale: float, out: Tensor) -> None:
@@ -98,7 +109,8 @@ def exact_evidence(
         torch.addmm(inverse[rows, columns], left, right, beta=-0.5 * scale * c, alpha=0.5 * scale, out=out)
 
     by_noise = 0.5 * (weights.square().sum(1) - c * inverse.diagonal())
-    return Evidence(value, contract(kernel, X, weigh), by_noise, weights.sum(0))
+    by_inputs = contract_inputs(kernel, X, weigh) if inputs else None
+    return Evidence(value, contract(kernel, X, weigh), by_noise, weights.sum(0), -weights, by_inputs)
 
 
 def factorized(kernel: Kernel, X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]) -> Float[Tensor, "n n"]:

@@ -11,16 +11,18 @@ from torch import Tensor, nn
 
 from matheron import kernels, solvers
 from matheron.archive import Archive, Kind
+from matheron.arguments import require_finite, require_positive
 from matheron.gp.conditioning import Conditioning
 from matheron.gp.draws import PriorFunctions
 from matheron.gp.inducing import InducingConditioning
 from matheron.gp.inducing_sgd import InducingSGD
+from matheron.gp.observations import require_rows
 from matheron.gp.paths import Paths
 from matheron.gp.posterior import Posterior
 from matheron.gp.report import Report
 from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel, Product, Scaled, Sum
-from matheron.kernels.rows import csr
+from matheron.kernels.rows import csr, take_rows
 
 POSTERIOR = Kind("posterior", 1)
 
@@ -95,9 +97,45 @@ def load_posterior(archive: Archive) -> Posterior:
             kernel, system.support, tensors["mean_weights"], tensors["sample_weights"], parts["prior"],
             tensors["center"], units, single=header["single"], dtype=parts["dtype"],
         )  # fmt: skip
+        _require_consistent(system, paths)
         return Posterior(paths, system, Report(**header["report"]), exact_variance=header["exact_variance"])
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(f"the file is incomplete or was changed ({error!r}); write it again") from error
+
+
+def _require_consistent(system: Conditioning, paths: Paths) -> None:
+    """Refuse tensors that do not belong together, which a changed file may have."""
+    for inputs in (system.X, system.support):
+        require_rows(system.kernel, inputs, name="the file", least=1)
+    n, m, c = system.X.shape[0], system.support.shape[0], len(system.center)
+    functions = 0 if system.prior is None else system.prior.num
+    units = system.units
+    wanted = {
+        "row_noise": (system.row_noise, (n,)),
+        "targets": (system.targets, (n, c + functions)),
+        "center": (system.center, (c,)),
+        "mean_weights": (paths.mean_weights, (m, c)),
+        "sample_weights": (paths.sample_weights, (m, functions)),
+        **{name: (getattr(units, name), (system.X.shape[1],)) for name in STATISTICS[:2]},
+        **{name: (getattr(units, name), (c,)) for name in STATISTICS[2:]},
+    }
+    for name, (tensor, shape) in wanted.items():
+        if tuple(tensor.shape) != shape:
+            raise TypeError(f"{name} has shape {tuple(tensor.shape)}, not {shape}")
+        if name in STATISTICS:
+            require_finite(f"{name} of the file", tensor)
+        if name not in ("center", *STATISTICS) and tensor.dtype != system.support.dtype:
+            raise TypeError(f"{name} are {tensor.dtype}, not {system.support.dtype}")
+    require_positive("row_noise of the file", system.row_noise)
+    if system.prior is not None and system.prior.weights.shape[0] != system.prior.features.num:
+        raise TypeError(f"prior.weights are of {system.prior.weights.shape[0]} features")
+    if c == 0 or functions % c:
+        raise TypeError(f"there are {functions} functions for {c} outputs")
+    for name, value in system.kernel.named_parameters():
+        require_finite(f"kernel.{name} of the file", value)
+    row = take_rows(system.support, slice(0, 1))
+    if any(entry.shape != (1, 1) for entry in (system.kernel(row), system.kernel.diagonal(row)[:, None])):
+        raise TypeError("hyperparameters of the kernel have shapes that are not theirs")
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
@@ -123,6 +161,8 @@ def build_kernel(structure: dict[str, Any], state: dict[str, Tensor]) -> Kernel:
         owner: nn.Module = kernel
         for step in owners:
             owner = owner.get_submodule(step)
+        if last not in owner._parameters:
+            raise KeyError(f"kernel.{name}")
         owner._parameters[last] = nn.Parameter(value, requires_grad=False)
     return kernel.requires_grad_(False)
 

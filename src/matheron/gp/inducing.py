@@ -65,6 +65,8 @@ class InducingConditioning(Conditioning):
 
     def solve(self, targets: Float[Tensor, "n k"], **options: Any) -> Result:
         """By factorization, or by descent."""
+        # Rows may have joined since a factorization that an exact variance asked for.
+        self._whitened, self.bound = None, None
         solver = self.chosen()
         if isinstance(solver, InducingSGD):
             if self.prior is not None:
@@ -77,10 +79,7 @@ class InducingConditioning(Conditioning):
         """What the solver asked for comes to."""
         if isinstance(self.solver, InducingSGD | Cholesky):
             return self.solver
-        if not isinstance(self.solver, Auto):
-            raise TypeError(
-                f"with inducing points the solver is Cholesky(), InducingSGD() or auto, got {self.solver!r}"
-            )
+        assert isinstance(self.solver, Auto)
         return Cholesky() if self.Z.shape[0] <= DIRECT else InducingSGD(tolerance=self.solver.tolerance)
 
     @torch.no_grad()
@@ -100,7 +99,12 @@ class InducingConditioning(Conditioning):
             right.addmm_(A, targets[rows].double() * scale[:, None])
             trace += float((self.kernel.diagonal(take_rows(self.X, rows)).double() * scale.square()).sum())
         trace -= float(gram.diagonal().sum())
-        C = torch.linalg.cholesky(gram + torch.eye(m, dtype=L.dtype, device=L.device))
+        C, failed = torch.linalg.cholesky_ex(gram + torch.eye(m, dtype=L.dtype, device=L.device))
+        if int(failed):
+            raise ValueError(
+                f"the system of {m} inducing points is singular to working precision, as the noise is so small beside "
+                "the kernel's variance; raise the noise"
+            )
         self._whitened = L, C
         half = torch.linalg.solve_triangular(C, right[:, :c], upper=False)
         self.bound = self._bound(targets[:, :c].double(), half, C, trace)

@@ -37,6 +37,10 @@ class Observations:
         """``c``."""
         return self.Y.shape[1]
 
+    def detach(self) -> Observations:
+        """The same without their history."""
+        return replace(self, X=self.X.detach(), Y=self.Y.detach())
+
     def double(self) -> Observations:
         """The same in float64."""
         return replace(self, X=self.X.double(), Y=self.Y.double(), noise=self.noise.double())
@@ -45,6 +49,8 @@ class Observations:
 def require_rows(kernel: Kernel, X: Any, *, name: str = "X", least: int = 2) -> Tensor:
     """Return ``X`` if the kernel reads it and it has enough rows, all finite."""
     X = kernel.check_inputs(name, X)
+    if X.shape[0] == 0:
+        raise ValueError(f"{name} has no rows; give it at least {least}")
     if X.shape[0] < least:
         raise ValueError(f"{name} has {X.shape[0]} rows; give it at least {least}")
     require_finite(name, X.detach() if X.layout == torch.strided else X.values().detach())
@@ -61,7 +67,8 @@ def require_targets(y: Any, X: Tensor) -> Float[Tensor, "n c"]:
     if y.ndim == 2 and y.shape[1] == 0:
         raise ValueError("y has no columns; give it at least one")
     require_same("y", y, "X", X)
-    return require_finite("y", y.detach()).reshape(X.shape[0], -1)
+    require_finite("y", y.detach())
+    return y.reshape(X.shape[0], -1)
 
 
 def known_noise(noise: Any, X: Tensor, units: Standardization) -> Float[Tensor, " n"]:

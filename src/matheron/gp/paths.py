@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from matheron.gp.draws import PriorFunctions
+from matheron.gp.observations import require_rows
 from matheron.gp.standardization import Standardization
 from matheron.kernels import Kernel
 from matheron.kernels.rows import take_rows
@@ -24,6 +26,7 @@ class Paths(nn.Module):
 
     Calling it gives ``(s, m)``, or ``(s, m, c)`` for several outputs: the same functions at every call, differentiable
     in the inputs. ``paths[i]`` is one of them alone. Where inducing points stand for the data, they are the support.
+    After ``.to(dtype)`` they take and give that dtype.
 
     >>> import torch
     >>> import matheron as mt
@@ -68,6 +71,10 @@ class Paths(nn.Module):
         return self.sample_weights.shape[1] // self.outputs
 
     def __getitem__(self, index: int) -> Paths:
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            raise TypeError(f"index must be a whole number, as functions come one by one, got {index!r}") from error
         if not -len(self) <= index < len(self):
             raise IndexError(f"index is {index}, but there are {len(self)} functions")
         columns = slice((index % len(self)) * self.outputs, (index % len(self) + 1) * self.outputs)
@@ -121,13 +128,11 @@ class Paths(nn.Module):
 
     def require_inputs(self, x: Tensor) -> Tensor:
         """Refuse inputs unlike those of training."""
-        x = self.kernel.check_inputs("x", x)
+        x = require_rows(self.kernel, x, name="x", least=1)
         if x.shape[1] != self.support.shape[1]:
             raise ValueError(
                 f"x has {x.shape[1]} columns but the training inputs had {self.support.shape[1]}; give the same columns"
             )
-        if x.shape[0] == 0:
-            raise ValueError("x has no rows; give it at least one")
         if x.dtype != self.dtype:
             raise TypeError(
                 f"x is {x.dtype} but the training inputs were {self.dtype}; convert it, for example x.to({self.dtype})"
@@ -139,10 +144,21 @@ class Paths(nn.Module):
         return (values[..., 0] if self.single else values).to(self.dtype)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
-        moved = super()._apply(fn, recurse)
-        moved.units = self.units.to(moved.center.device)
+        moved = super()._apply(lambda t: t.to(fn(t).device), recurse)
+        moved.units, moved.dtype = self.units.to(moved.center.device), spoken(fn, self.dtype)
         return moved
 
     def extra_repr(self) -> str:
         """Numbers of functions and outputs."""
         return f"functions={len(self)}, outputs={self.outputs}, support={self.support.shape[0]}"
+
+
+def spoken(fn: Callable[[Tensor], Tensor], dtype: torch.dtype) -> torch.dtype:
+    """What ``.to(dtype)`` makes of the dtype of inputs and answers; numbers inside keep their precision.
+
+    Rounded weights would make other functions: where they were solved for in float64, it was for a reason.
+    """
+    found = fn(torch.empty(0, dtype=dtype)).dtype
+    if found not in (torch.float32, torch.float64):
+        raise TypeError(f"dtype is {found}, too coarse for inputs; move to torch.float32 or torch.float64")
+    return found

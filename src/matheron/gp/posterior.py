@@ -50,8 +50,9 @@ class Posterior(nn.Module):
     def exact(self) -> ExactCovariance:
         """Covariances from a factor, made at the first call."""
         if self._exact is None:
-            support = self.conditioning.support
-            self._exact = ExactCovariance(self.conditioning.kernel, support, self.conditioning.factorize)
+            conditioning = self.conditioning
+            with torch.inference_mode(False):
+                self._exact = ExactCovariance(conditioning.kernel, conditioning.support, conditioning.factorize)
         return self._exact
 
     def mean(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "m *c"]:
@@ -84,7 +85,7 @@ class Posterior(nn.Module):
 
         ``noise`` is its variance there, needed where the training rows had one each.
         """
-        noise_variance = self._noise_at(x, noise)
+        noise_variance = self._noise_at(self.paths.require_inputs(x), noise)
         mean, variance = self._moments(x, None)
         units, out = self.paths.units, self.paths.out
         return Prediction(
@@ -151,8 +152,9 @@ class Posterior(nn.Module):
                 f"give at most {EXACT_POINTS} or leave exact out to use the samples'"
             )
         conditioning, generator = self.conditioning, torch.Generator().manual_seed(self.report.seed)
-        across = conditioning.kernel(self.paths.support, x).detach()
-        weights = conditioning.solve(across, generator=generator).solution
+        across = conditioning.kernel(self.paths.support, x)
+        # Held fixed in the gradient too: at the solution the value does not change with them.
+        weights = conditioning.solve(across.detach(), generator=generator).solution
         gained = across.mT @ weights
         spent = weights.mT @ (conditioning.system() @ weights)
         return conditioning.kernel(x) - (gained + gained.mT) + 0.5 * (spent + spent.mT)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from matheron.arguments import require_finite, require_positive
+from matheron.arguments import require_finite, require_numbers, require_positive
 from matheron.gp.condition import condition
 from matheron.gp.conditioning import Solver
 from matheron.gp.evidence import observed_evidence
@@ -30,6 +30,8 @@ class Noise(Positive):
     def __set__(self, module: nn.Module, value: Any) -> None:
         value = require_positive(self.name, value)
         value = value.reshape(()) if value.numel() == 1 else value
+        if value.ndim > 1:
+            raise ValueError(f"noise must be a number or one per row, shape (n,), got shape {tuple(value.shape)}")
         before = module._parameters.get(self.raw)
         if before is not None and before.ndim != value.ndim:
             value = value.to(before.device)
@@ -63,10 +65,10 @@ class GaussianProcess(nn.Module):
             )
         self.kernel = kernel
         self.noise = noise
-        center = torch.as_tensor(mean, dtype=torch.float64)
+        center = require_numbers("mean", mean)
         if center.ndim > 1:
             raise ValueError(f"mean must be a number or one per output, shape (c,), got shape {tuple(center.shape)}")
-        self.mean = nn.Parameter(require_finite("mean", center).detach().clone())
+        self.mean = nn.Parameter(require_finite("mean", center).clone())
         self.standardize = standardize
         self.units: Standardization | None = None
         self.history: list[dict[str, Any]] = []
@@ -80,7 +82,8 @@ class GaussianProcess(nn.Module):
             raise ValueError(f"y has {Y.shape[1]} columns but mean has {len(self.mean)} values; give one each")
         units = self.units
         if units is None:
-            units = Standardization.of(X, Y) if self.standardize else Standardization.none(X, Y)
+            with torch.inference_mode(False):
+                units = Standardization.of(X, Y) if self.standardize else Standardization.none(X, Y)
         for name, columns, known in (("X", X.shape[1], units.x_mean), ("y", Y.shape[1], units.y_mean)):
             if columns != len(known):
                 raise ValueError(f"{name} has {columns} columns but the process was fitted to {len(known)}")
@@ -118,9 +121,10 @@ class GaussianProcess(nn.Module):
         )  # fmt: skip
 
     def log_evidence(self, X: Tensor, y: Tensor) -> Float[Tensor, ""]:
-        """``log N(y; m, K + N)`` in the units of ``y``, summed over outputs; exact, differentiable in all of them.
+        """``log N(y; m, K + N)`` in the units of ``y``, summed over outputs; exact.
 
-        It takes ``8 n²`` bytes and refuses more than there are.
+        It is differentiable in the hyperparameters, in ``X`` and in ``y``, once; units of standardized data count as
+        given. It takes ``8 n²`` bytes and refuses more than there are.
 
         >>> import torch
         >>> import matheron as mt
@@ -158,7 +162,8 @@ class GaussianProcess(nn.Module):
         >>> gp.history[0]["method"], 0.005 < gp.noise.item() < 0.02
         ('exact', True)
         """
-        return fit(self, X, y, method, start, priors or {}, generator, progress, Checkpoint.of(checkpoint), options)
+        priors, checkpoint = {} if priors is None else priors, Checkpoint.of(checkpoint)
+        return fit(self, X, y, method, start, priors, generator, progress, checkpoint, options)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         moved = super()._apply(fn, recurse)

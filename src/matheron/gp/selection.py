@@ -7,9 +7,9 @@ from jaxtyping import Float
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from matheron.arguments import require_count
+from matheron.arguments import require_count, require_inputs
 from matheron.kernels.rows import take_rows
-from matheron.seeds import permutation
+from matheron.seeds import permutation, source_of
 
 SWEEPS = 10
 """Rounds of k-means: locations need not be the optimum, only spread like the data."""
@@ -29,7 +29,9 @@ TREE_ROWS = 256
 """Rows below which building it costs more than it saves."""
 
 
-def k_means(X: Float[Tensor, "n d"], num: int, generator: torch.Generator) -> Float[Tensor, "num d"]:
+def k_means(
+    X: Float[Tensor, "n d"], num: int, generator: torch.Generator | int | None = None
+) -> Float[Tensor, "num d"]:
     """``num`` centers of the rows of ``X``, by Lloyd's algorithm on at most 50,000 of them.
 
     >>> import torch
@@ -38,7 +40,8 @@ def k_means(X: Float[Tensor, "n d"], num: int, generator: torch.Generator) -> Fl
     tensor([[0.],
             [1.]])
     """
-    _require_fewer(num, X)
+    _require_fewer(num, require_inputs("X", X))
+    generator = source_of(generator)
     order = permutation(X.shape[0], generator, X.device)[: max(num, CANDIDATES)]
     rows = X[order]
     # Distinct rows first: two centers on one place would make their kernel matrix singular.
@@ -64,7 +67,7 @@ def eliminate_neighbors(X: Float[Tensor, "n d"], num: int) -> Float[Tensor, "num
             [5.0000],
             [9.0000]])
     """
-    _require_fewer(num, X)
+    _require_fewer(num, require_inputs("X", X))
     kept = _distinct(X, num)
     rows = torch.arange(len(kept), device=X.device)
     distance, neighbor = _nearest(kept, rows) if len(kept) > num else (X.new_zeros(0), rows)

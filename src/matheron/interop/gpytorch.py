@@ -68,6 +68,11 @@ def kernel(covar_module: Any, *, native: bool = True) -> Kernel:
             "covar_module has an InducingPointKernel, whose entries depend on the whole matrix; give it the base "
             "kernel and pass inducing= to condition"
         )
+    if any(getattr(part, "grid_is_dynamic", False) for part in covar_module.modules()):
+        raise TypeError(
+            "covar_module has a GridInterpolationKernel without bounds, whose grid moves with the inputs it is given; "
+            "pass it grid_bounds="
+        )
     # In float64, as hyperparameters are here; a float32 softplus would lose digits that its inverse needs.
     module = copy.deepcopy(covar_module).double()
     translation = Translation()

@@ -122,6 +122,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             generator=generator,
         )
         self.gp_, self.kernel_ = gp, gp.kernel
+        for name in ("noise_", "log_marginal_likelihood_value_"):
+            # What this fit does not set must not stay from the one before.
+            self.__dict__.pop(name, None)
         if np.ndim(self.noise) == 0:
             noises = self.posterior_.paths.units.restore_variance(gp.noise.detach().expand(1, targets[0].numel()))[0]
             self.noise_ = noises.item() if targets.ndim == 1 else noises.numpy()

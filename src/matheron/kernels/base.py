@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,7 +38,7 @@ class Kernel(nn.Module, ABC):
 
     def __init__(self, columns: Sequence[int] | None = None) -> None:
         super().__init__()
-        self.columns = None if columns is None else tuple(int(c) for c in columns)
+        self.columns = None if columns is None else _whole_numbers(columns)
         if self.columns is not None and len(self.columns) == 0:
             raise ValueError("columns is empty; name at least one input column, or leave it out to use all")
 
@@ -148,6 +149,13 @@ class Kernel(nn.Module, ABC):
         return Scaled(self, other) if isinstance(other, (int, float, Tensor)) else NotImplemented
 
     __rmul__ = __mul__
+
+
+def _whole_numbers(columns: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, columns))
+    except TypeError as error:
+        raise TypeError(f"columns must be a sequence of whole numbers such as [0, 2], got {columns!r}") from error
 
 
 def _rounded(value: float | list[float]) -> str:

@@ -72,6 +72,34 @@ def contract(kernel: Kernel, X: Float[Tensor, "n d"], weigh: Weigh) -> list[Tens
     return contraction.gradients()
 
 
+@torch.no_grad()
+def contract_inputs(kernel: Kernel, X: Float[Tensor, "n d"], weigh: Weigh) -> Float[Tensor, "n d"]:
+    """``∂/∂X Σ_ij W_ij k(x_i, x_j)`` for a symmetric ``W``: twice what comes by the first argument of ``k``.
+
+    >>> import torch
+    >>> from matheron.kernels import RBF
+    >>> X, W = torch.tensor([[0.0], [1.0]]), torch.ones(2, 2)
+    >>> contract_inputs(RBF(), X, lambda rows, columns, factor, out: torch.mul(W[rows, columns], factor, out=out))
+    tensor([[ 1.2131],
+            [-1.2131]])
+    """
+    n, total = X.shape[0], torch.zeros_like(X)
+    for top in range(0, n, TILE[0]):
+        rows = slice(top, min(top + TILE[0], n))
+        for left in range(0, n, TILE[1]):
+            columns = slice(left, min(left + TILE[1], n))
+            weight = X.new_empty(rows.stop - top, columns.stop - left)
+            weigh(rows, columns, 2.0, weight)
+            with torch.enable_grad():
+                x = X[rows].detach().requires_grad_()
+                value = (kernel(x, X[columns]) * weight).sum()
+            # Some kernels are differentiable in no input, and without parameters to learn have no graph either.
+            piece = torch.autograd.grad(value, x, allow_unused=True)[0] if value.requires_grad else None
+            if piece is not None:
+                total[rows] += piece
+    return total
+
+
 def low_rank(U: Float[Tensor, "n s"], V: Float[Tensor, "n s"]) -> Weigh:
     """``W = U Vᵀ``, a product per tile."""
 

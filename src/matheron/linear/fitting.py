@@ -73,7 +73,7 @@ def fit_posterior(
     >>> fit_posterior(data, prior, DenseSolve(), mode=True, generator=g, **options).mode
     tensor([4.])
     """
-    require_numbers(em_steps, num_samples, final_samples)
+    require_counts(em_steps, num_samples, final_samples)
     history, found_mode, em_converged, epochs, seconds = [], None, None, 0.0, 0.0
     if em_steps:
         learned = learn_prior(
@@ -101,7 +101,7 @@ def fit_posterior(
     )
 
 
-def require_numbers(em_steps: int, num_samples: int, final_samples: int) -> None:
+def require_counts(em_steps: int, num_samples: int, final_samples: int) -> None:
     """Refuse what no fit can do, before any pass over the data."""
     require_count("em_steps", em_steps, least=0)
     require_count("num_samples", num_samples)

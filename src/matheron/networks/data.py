@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -210,6 +211,13 @@ class NetworkData(Data):
             data, rows = data + len(outputs), rows + outputs.numel()
         if data == 0:
             raise ValueError("loader is empty; give it at least one batch")
+        if self.tangent.mixes:
+            warnings.warn(
+                "the model's outputs for a datum depend on the others in its batch (a normalization layer without "
+                "running statistics, or one that takes the batch for a sequence?): its functions are other ones in "
+                "every batch, and not what is fitted here; make it treat each datum by itself in evaluation mode",
+                stacklevel=5,
+            )
         return data, rows, tuple(marks)
 
 

@@ -41,7 +41,7 @@ EXACT = 0.5
 """The share of it that all of an exact solve may take."""
 
 WIDE = torch.float64
-"""What is factorized by rows: a wide prior has condition numbers beyond those of float32."""
+"""What is factorized: a wide prior has condition numbers beyond those of float32."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,26 @@ class Choice:
     dtype: torch.dtype | None = None
 
 
+def require_method(method: str, descent: Descent | None) -> None:
+    """Refuse what is no method, and settings of another one, before any pass over the data."""
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if descent is not None and not isinstance(descent, Descent):
+        raise TypeError(f"descent must be a matheron.linear.Descent, got {type(descent).__name__}")
+    if descent is not None and method not in ("auto", "sgd"):
+        raise ValueError(f"descent is for method='sgd', and this is {method!r}; leave one of them out")
+
+
 def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
     """The E-step of a method by name; ``"auto"`` goes by the sizes."""
     rows, weights = data.num_rows, data.num_weights
     size = rows * weights * data.dtype.itemsize
     fits = size <= KEEP * free_memory(data.device)
     # By outputs rows are held a second time, as the prior weighs them; then a matrix, and what factorizes it.
-    held = size if weights <= rows else 2 * WIDE.itemsize * rows * weights
-    needed = held + 3 * WIDE.itemsize * min(rows, weights) ** 2
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    needed = (1 if weights <= rows else 2) * WIDE.itemsize * rows * weights + 3 * WIDE.itemsize * min(
+        rows, weights
+    ) ** 2
+    require_method(method, descent)
     if method == "auto":
         side = min(rows, weights)
         quick = side <= SMALL and rows * weights * side <= WORK and needed <= EXACT * free_memory(data.device)
@@ -76,7 +86,7 @@ def choose(method: str, data: NetworkData, descent: Descent | None) -> Choice:
                 f"an exact solve of {rows} outputs by {weights} weights takes {gibibytes(needed)}; use method='sgd'"
             )
         if weights <= rows:
-            return Choice(DenseSolve(), True, "exact, by weights")
+            return Choice(DenseSolve(), True, "exact, by weights", WIDE)
         return Choice(DualSolve(Cholesky()), True, "exact, by outputs", WIDE)
     if method == "cg":
         # On outputs a step costs the same, and has no sketch to start from: three times slower where these are fewer.

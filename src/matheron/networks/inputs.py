@@ -134,6 +134,16 @@ def rows(x: Any, index: slice | Tensor) -> Any:
     return map_tensors(x, lambda t: t[index] if t.ndim and len(t) == size else t)
 
 
+def shares(x: Any) -> bool:
+    """Whether some tensor of a batch is shared by all data, having no row for each.
+
+    >>> shares({"x": torch.ones(4, 2), "mask": torch.ones(3)}), shares([torch.ones(4, 2), torch.ones(4)])
+    (True, False)
+    """
+    size = batch_size(x)
+    return any(t.ndim == 0 or len(t) != size for t in tensors(x))
+
+
 def layout(x: Any) -> tuple[tuple[torch.Size, torch.dtype], ...]:
     """What the cost per datum depends on: shapes without the batch dimension."""
     return tuple((t.shape[1:], t.dtype) for t in tensors(x))

@@ -13,20 +13,22 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from matheron.arguments import require_count
 from matheron.linear import Data, Descent, DiagonalPrior, Evidence, Prior, fit_posterior, log_evidence
-from matheron.linear.fitting import require_numbers
+from matheron.linear.fitting import require_counts
 from matheron.networks import files
 from matheron.networks.data import NetworkData
-from matheron.networks.inference import AtWeights, choose, kept
+from matheron.networks.inference import AtWeights, choose, kept, require_method
 from matheron.networks.inputs import Forward, flat, moved
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Bernoulli, Categorical, Gaussian, likelihood_of
 from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
-from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, squash
-from matheron.networks.priors import DRAWS, NAMES, estimator_of, starting_prior
+from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, require_link, squash
+from matheron.networks.priors import DRAWS, NAMES, estimator_of, require_draws, require_precision, starting_prior
 from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
+from matheron.networks.trial import METHODS
 from matheron.seeds import draw_seed
 from matheron.solvers.checkpoint import Checkpoint
 
@@ -83,10 +85,12 @@ class LinearizedLaplace:
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        self.tangent = TangentModel(model, parameters=parameters, forward=forward, method=jvp, memory=memory)
+        if jvp not in METHODS:
+            raise ValueError(f"jvp must be one of {', '.join(METHODS)}, got {jvp!r}")
         self.likelihood = likelihood_of(likelihood)
+        self.tangent = TangentModel(model, parameters=parameters, forward=forward, method=jvp, memory=memory)
         self.prior_name, self.offset, self.evidence, self.curvature = prior, offset, evidence, curvature
-        self._start = prior_precision
+        self._start = require_precision(prior, self.tangent, prior_precision)
         self._prior: Prior | None = None
         self._samples: Tensor | None = None
         self._dimension = 0.0
@@ -121,10 +125,13 @@ class LinearizedLaplace:
         descent, and the report says so.
         With a ``checkpoint``, and a ``generator`` of the same seed, an interrupted fit goes on from its last EM step.
         """
-        require_numbers(em_steps, num_samples, final_samples)
+        require_counts(em_steps, num_samples, final_samples)
+        require_method(method, descent)
+        require_draws(self.prior_name, scale_draws)
+        require_count("batch_size", batch_size)
         seed = draw_seed(generator)
         source = torch.Generator().manual_seed(seed)
-        data = self._data(Loading.of(loader, batch_size))
+        data = self._data(Loading.of(loader, batch_size), affine=self.offset == "affine")
         choice = choose(method, data, descent)
         held: Data = kept(data, choice)
         prior, floored = starting_prior(self.prior_name, self.tangent, held, self._start, scale_draws, source)
@@ -195,6 +202,7 @@ class LinearizedLaplace:
 
     def __call__(self, x: Any, link_approx: str = "probit") -> Any:
         """Class probabilities ``(batch, c)``; for regression mean and variance of the function, ``(batch, c)`` each."""
+        require_link(link_approx)
         if isinstance(self.likelihood, Gaussian):
             parts = [(mean, deviations.square_().mean(0)) for mean, deviations in self._deviations(x)]
             return torch.cat([mean for mean, _ in parts]), torch.cat([variance for _, variance in parts])
@@ -252,7 +260,8 @@ class LinearizedLaplace:
         ``loader`` are the training data; the error is that of the determinant. See
         :func:`~matheron.linear.log_evidence`.
         """
-        data = self._data(Loading.of(loader, batch_size))
+        # The network's own weights predict what the network does, whatever the tangent model leaves out.
+        data = self._data(Loading.of(loader, batch_size), affine=self.offset == "affine" or self.evidence == "network")
         at = self.tangent.weights
         if self.evidence == "tangent":
             if self.mode is None:
@@ -265,11 +274,8 @@ class LinearizedLaplace:
         constant = 0.5 * data.num_rows * math.log(2.0 * math.pi * self.likelihood.noise)
         return replace(found, loss=found.loss + constant)
 
-    def _data(self, loading: Loading) -> NetworkData:
-        return NetworkData(
-            self.tangent, loading, self.likelihood,
-            affine=self.offset == "affine", follow=self.curvature == "tangent",
-        )  # fmt: skip
+    def _data(self, loading: Loading, *, affine: bool) -> NetworkData:
+        return NetworkData(self.tangent, loading, self.likelihood, affine=affine, follow=self.curvature == "tangent")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Samples, mode, prior and the weights they belong to, by name."""

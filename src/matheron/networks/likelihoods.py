@@ -175,6 +175,6 @@ def likelihood_of(value: str | Likelihood) -> Likelihood:
     """``"regression"``, ``"classification"``, ``"binary"``, or a likelihood as it is."""
     if isinstance(value, Likelihood):
         return value
-    if value in NAMES:
+    if isinstance(value, str) and value in NAMES:
         return NAMES[value]()
     raise ValueError(f"likelihood must be one of {', '.join(NAMES)} or a Likelihood, got {value!r}")

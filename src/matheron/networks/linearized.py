@@ -17,7 +17,7 @@ from matheron.networks.inputs import Forward, Network
 from matheron.networks.modes import linearizing, training_modules, versions
 from matheron.networks.parameters import Weights
 from matheron.networks.products import Function, Named
-from matheron.networks.trial import Way, first_that_works
+from matheron.networks.trial import Way, alike, first_that_works
 
 
 class LinearizedNetwork:
@@ -42,6 +42,16 @@ class LinearizedNetwork:
         self._warned = False
         self._footprints: dict[Any, Footprint] = {}
         self._separate: bool | None = None
+        self.mixes = False
+        """Whether outputs of a datum were seen to depend on the others in its batch."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._require_unchanged()
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # The tensors of a copied model are the same elsewhere in memory.
+        self.__dict__.update(state, _versions=versions(state["model"]))
 
     @contextmanager
     def linearizing(self, x: Any) -> Iterator[None]:
@@ -71,11 +81,12 @@ class LinearizedNetwork:
         chosen = self.weights.parameters
         held = {f"model.{name}": p.detach() for name, p in self.model.named_parameters() if name not in chosen}
         buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in self.written}
+        size = inputs.batch_size(x)
 
         def g(point: Named) -> Tensor:
             fresh = {f"model.{name}": buffer.clone() for name, buffer in buffers.items()}
             moved = {f"model.{name}": value for name, value in point.items()}
-            return functional_call(self.network, {**held, **fresh, **moved}, (x,))
+            return require_rows(functional_call(self.network, {**held, **fresh, **moved}, (x,)), size)
 
         return g
 
@@ -102,29 +113,29 @@ class LinearizedNetwork:
     def data_are_separate(self, x: Any) -> bool:
         """Whether the outputs of a datum do not depend on the others in its batch, so that a batch can be split."""
         if self._separate is None and inputs.batch_size(x) > 1:
-            alone, two = self._outputs(x, 1), self._outputs(x, 2)
-            self._separate = (
-                alone is not None
-                and two is not None
-                and len(alone) == 1
-                and torch.allclose(alone, two[:1], rtol=1e-2, atol=1e-3)
+            two = self._outputs(x, slice(0, 2))
+            # Each of them: a datum may depend on those before it only.
+            alone = [self._outputs(x, slice(place, place + 1)) for place in range(2)]
+            self._separate = two is not None and all(
+                one is not None and alike(one, two[place : place + 1]) for place, one in enumerate(alone)
+            )
+            missing = any(one is None for one in alone)
+            # A normalization layer has no statistics of a batch of one, but others of two than of three.
+            three = self._outputs(x, slice(0, 3)) if missing else None
+            self.mixes = two is not None and not (
+                self._separate or (missing and (three is None or alike(two, three[:2])))
             )
         return bool(self._separate)
 
     def _settle(self, x: Any) -> Way:
         size = inputs.batch_size(x)
         # Outputs of two data may have two rows by chance, but not those of three data three as well.
-        found = {rows: self._outputs(x, rows) for rows in ((3, 2) if size > 3 else ())}
-        if not found or any(outputs is None for outputs in found.values()):
+        sizes = (3, 2) if size > 3 else (size,)
+        if any(self._outputs(x, slice(0, rows)) is None for rows in sizes):
+            sizes = (size,)
             with torch.no_grad():
-                found = {size: self.function(x)(self.point())}
-        for rows, outputs in found.items():
-            if outputs is not None and len(outputs) != rows:
-                raise ValueError(
-                    f"the model returned shape {tuple(outputs.shape)} for {rows} data; outputs must have the batch "
-                    "along dimension 0: give forward=, a function of (model, x), where they do not"
-                )
-        few = inputs.rows(x, slice(0, min(found)))
+                self.function(x)(self.point())
+        few = inputs.rows(x, slice(0, min(sizes)))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         before = {name: buffer._version for name, buffer in buffers.items()}
         with torch.no_grad():
@@ -133,12 +144,12 @@ class LinearizedNetwork:
         return first_that_works(self.method, self.model, self.function(few), self.point())
 
     @torch.no_grad()
-    def _outputs(self, x: Any, rows: int) -> Tensor | None:
-        """Of the first ``rows`` data; nothing from a model that insists on the size of its batch."""
+    def _outputs(self, x: Any, rows: slice) -> Tensor | None:
+        """Of some data; nothing from a model that insists on the size of its batch, or has no batch of one."""
         try:
-            return self.function(inputs.rows(x, slice(0, rows)))(self.point())
+            return self.function(inputs.rows(x, rows))(self.point())
         except Exception as error:
-            if out_of_memory(error):
+            if out_of_memory(error) or (isinstance(error, NotABatch) and rows.stop - rows.start > 1):
                 raise
             return None
 
@@ -147,3 +158,21 @@ class LinearizedNetwork:
         for name, version in self._versions.items():
             if name not in self.written and now.get(name) != version:
                 raise RuntimeError(f"{name} of the model has changed since it was linearized; build a new TangentModel")
+
+
+class NotABatch(ValueError):
+    """Outputs that are not one row for each datum."""
+
+
+def require_rows(outputs: Tensor, size: int) -> Tensor:
+    """Return ``outputs`` if they have a row for each of ``size`` data: a model may drop that dimension for a lone one.
+
+    >>> require_rows(torch.ones(3, 2), 3).shape
+    torch.Size([3, 2])
+    """
+    if len(outputs) != size:
+        raise NotABatch(
+            f"the model returned shape {tuple(outputs.shape)} for {size} data; outputs must have the batch along "
+            "dimension 0: give forward=, a function of (model, x), where they do not"
+        )
+    return outputs

@@ -139,7 +139,7 @@ def parts(batch: Any) -> tuple[Any, Any]:
 
 def _is_pair(loader: Any) -> bool:
     """Whether these are all inputs and all targets; two batches have no tensor for the second."""
-    if not isinstance(loader, tuple) or len(loader) != 2 or not isinstance(loader[1], Tensor):
+    if not isinstance(loader, (tuple, list)) or len(loader) != 2 or not isinstance(loader[1], Tensor):
         return False
     return next(tensors(loader[0]), None) is not None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,10 +16,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 @contextmanager
 def linearizing(model: nn.Module) -> Iterator[None]:
-    """Every module in evaluation mode, attention by plain mathematics, recurrent layers step by step.
+    """Every module in evaluation mode, attention by plain mathematics, recurrent layers step by step, nothing compiled.
 
-    Fused attention and fused recurrent layers have no forward-mode derivative. On leaving, also by an exception, each
-    module has the attributes it came with: its mode, and nothing that a forward pass may have stored.
+    Fused attention, fused recurrent layers and compiled code have no forward-mode derivative. On leaving, also by an
+    exception, each module has the attributes it came with: its mode, and nothing that a forward pass may have stored.
     """
     attributes = [(module, dict(vars(module))) for module in model.modules()]
     fastpath = torch.backends.mha.get_fastpath_enabled()
@@ -27,6 +29,8 @@ def linearizing(model: nn.Module) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(False)
         with ExitStack() as stack:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if "torch._dynamo" in sys.modules:  # what has not been loaded has compiled nothing
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             if any(isinstance(module, nn.RNNBase) for module, _ in attributes):
                 stack.enter_context(unfused_recurrence())
             yield
@@ -78,7 +82,10 @@ def naming_the_module(model: nn.Module) -> Iterator[list[str]]:
 
     hooks = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave))
     try:
-        yield running
+        with warnings.catch_warnings():
+            # A compiled module is entered as itself and as what it was made from, which does no harm here.
+            warnings.filterwarnings("ignore", message="Using `torch.compile")
+            yield running
     finally:
         for hook in hooks:
             hook.remove()

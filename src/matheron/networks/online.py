@@ -14,16 +14,16 @@ from matheron.linear import Descent, DiagonalPrior, Prior, WarmStart, draw_regul
 from matheron.linear.em_state import EMState
 from matheron.linear.mackay import maximized
 from matheron.networks.data import NetworkData
-from matheron.networks.inference import choose, kept
+from matheron.networks.inference import choose, kept, require_method
 from matheron.networks.inputs import Forward, call, flat, moved, single_output
-from matheron.networks.laplace import LinearizedLaplace
+from matheron.networks.laplace import OFFSETS, LinearizedLaplace
 from matheron.networks.likelihood import Likelihood
 from matheron.networks.likelihoods import Gaussian, likelihood_of
 from matheron.networks.loading import Loading
 from matheron.networks.modes import linearizing
 from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
-from matheron.networks.priors import NAMES, estimator_of, starting_prior
+from matheron.networks.priors import NAMES, estimator_of, require_draws, starting_prior
 from matheron.networks.tangent import TangentModel
 from matheron.seeds import draw_seed, own_source
 
@@ -83,6 +83,12 @@ class OnlineLaplace:
     ) -> None:
         if prior not in NAMES:
             raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {prior!r}")
+        if offset not in OFFSETS:
+            raise ValueError(f"offset must be one of {', '.join(OFFSETS)}, got {offset!r}")
+        require_method(method, descent)
+        require_draws(prior, scale_draws)
+        require_count("batch_size", batch_size)
+        require_positive("prior_precision", prior_precision)
         self.model, self.parameters, self.forward = model, parameters, forward
         self.names = tuple(select(model, parameters))
         self.likelihood, self.prior_name, self.offset = likelihood_of(likelihood), prior, offset

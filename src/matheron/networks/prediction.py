@@ -14,13 +14,18 @@ from matheron.networks.likelihoods import Bernoulli, Categorical
 LINKS = ("probit", "mc")
 
 
+def require_link(link: str) -> str:
+    """Return ``link`` if it is one."""
+    if link not in LINKS:
+        raise ValueError(f"link_approx must be one of {', '.join(LINKS)}, got {link!r}")
+    return link
+
+
 def probabilities(
     likelihood: Likelihood, mean: Float[Tensor, "b c"], deviations: Float[Tensor, "s b c"], link: str
 ) -> Float[Tensor, "b c"]:
     """``E[σ(f)]``: of functions ``μ + δ`` (``"mc"``), or ``σ(μ / √(1 + π v / 8))``, ``v`` of ``δ`` (``"probit"``)."""
-    if link not in LINKS:
-        raise ValueError(f"link_approx must be one of {', '.join(LINKS)}, got {link!r}")
-    if link == "mc":
+    if require_link(link) == "mc":
         return squash(likelihood, mean + deviations).mean(0)
     variance = deviations.square().mean(0)
     return squash(likelihood, mean / (1.0 + math.pi / 8.0 * variance).sqrt())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
+from matheron.arguments import require_count, require_positive
 from matheron.linear import Data, DiagonalPrior, g_prior_scale
 from matheron.linear.mackay import Estimator
 from matheron.networks.tangent import TangentModel
@@ -16,6 +17,27 @@ NAMES = ("g", "isotropic", "layerwise")
 
 DRAWS = 32
 """Of the curvature's diagonal, for the scale of the g-prior."""
+
+FEWEST = 3
+"""Below, the inverse of the estimate has no mean."""
+
+
+def require_precision(
+    name: str, tangent: TangentModel, precision: float | Float[Tensor, " g"] | None
+) -> Float64[Tensor, " g"] | None:
+    """A positive number or, for a layerwise prior, one for each parameter tensor."""
+    if precision is None:
+        return None
+    values, most = require_positive("prior_precision", precision).reshape(-1), len(tangent.names)
+    if len(values) != 1 and (name != "layerwise" or len(values) != most):
+        wanted = f"one number, or {most}, one for each parameter tensor" if name == "layerwise" else "one number"
+        raise ValueError(f"prior_precision has {len(values)} values; prior={name!r} takes {wanted}")
+    return values
+
+
+def require_draws(name: str, draws: int) -> int:
+    """As many draws as the scale of the g-prior needs; other priors have none."""
+    return require_count("scale_draws", draws, least=FEWEST if name == "g" else 0)
 
 
 def starting_prior(

@@ -85,6 +85,11 @@ class TangentModel:
         return None if self._network.way is None else self._network.way.name
 
     @property
+    def mixes(self) -> bool:
+        """Whether outputs of a datum were seen to depend on the others in its batch, known after a first batch."""
+        return self._network.mixes
+
+    @property
     def num_weights(self) -> int:
         """``d``."""
         return self._weights.size
@@ -246,7 +251,8 @@ class TangentModel:
         largest, wide = self._network.footprint(x).largest, self.num_weights * self.dtype.itemsize
         room = FAST if self.memory is None else min(FAST, self.memory)
         data = int(min(TINY / largest, room / wide) // outputs)
-        if not self._each_alone or data == 0:
+        # Beside some of the data, what is shared by all may be taken for one row of each.
+        if not self._each_alone or data == 0 or inputs.shares(x):
             return False
         for part in pieces(inputs.batch_size(x), data):
             try:

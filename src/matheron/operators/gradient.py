@@ -26,9 +26,9 @@ class KernelProduct(torch.autograd.Function):
         return operator.tiles.product(rows, V)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """``Kᵀ U`` for ``V``; for all else the gradient of ``Σ_ij (U Vᵀ)_ij K_ij``, tile by tile."""
+        refuse_second("a product with a kernel matrix, and so a posterior's mean and functions")
         V, *tensors = ctx.saved_tensors
         operator: KernelOperator = ctx.operator
         gradient_V = operator.rows(ctx.rows).T @ upstream if ctx.needs_input_grad[2] else None
@@ -44,6 +44,15 @@ class KernelProduct(torch.autograd.Function):
                 for left in range(0, V.shape[0], TILE[1]):
                     _add_tile_gradient(totals, operator, tensors, rows, slice(left, left + TILE[1]), weight, V)
         return None, None, gradient_V, *totals
+
+
+def refuse_second(what: str) -> None:
+    """Refuse a gradient that is to be differentiated again, as of ``create_graph=True``.
+
+    PyTorch's own guard lets those through whose upstream is a constant, and they would lack this part.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{what} can be differentiated once; take differences of gradients for second derivatives")
 
 
 def _parameter_gradients(operator: KernelOperator, index: Tensor, upstream: Tensor, V: Tensor) -> list[Tensor]:

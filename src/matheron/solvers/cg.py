@@ -73,16 +73,18 @@ class _Conjugate(Iteration):
     def __init__(self, solver: CG, problem: Problem) -> None:
         super().__init__(problem)
         self.refresh, self.patience = solver.refresh, solver.patience
-        self.inverse: Operator | None = None
-        if solver.preconditioner is not None:
-            how = solver.preconditioner
-            factor = problem.once("factor", lambda: how.factor(self.system, problem.generator))
-            self.inverse = how.invert(factor, self.system)
         self.x = problem.guess.clone()
         warm = bool((self.x != 0).any())
         self.residual = self.targets - self.system.product(self.x) if warm else self.targets.clone()
         self.answer, self.smoothed = self.x.clone(), self.residual.clone()
         self.reached = self.residual.norm(dim=0)
+        self.inverse: Operator | None = None
+        if warm and bool((self.reached <= solver.tolerance).all()):
+            self.known, self.finished = self.reached, True
+        elif solver.preconditioner is not None:
+            how = solver.preconditioner
+            factor = problem.once("factor", lambda: how.factor(self.system, problem.generator))
+            self.inverse = how.invert(factor, self.system)
         self.count = torch.zeros((), dtype=torch.int64)
         self.idle = torch.zeros((), dtype=torch.int64)
         self.mark = self.reached.max()

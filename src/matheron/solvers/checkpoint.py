@@ -44,7 +44,11 @@ class Checkpoint:
     @classmethod
     def of(cls, value: Checkpoint | Path | str | None) -> Checkpoint | None:
         """A path is a checkpoint with the usual interval."""
-        return value if value is None or isinstance(value, Checkpoint) else cls(value)
+        if value is None or isinstance(value, Checkpoint):
+            return value
+        if not isinstance(value, str | Path):
+            raise TypeError(f"checkpoint must be a path or a Checkpoint, got {value!r}")
+        return cls(value)
 
     @property
     def due(self) -> bool:

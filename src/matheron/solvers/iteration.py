@@ -56,6 +56,8 @@ class Iteration(ABC):
         self.problem, self.system, self.targets = problem, problem.system, problem.targets
         self.events: list[str] = []
         self.finished = False
+        self.known: Tensor | None = None
+        """The residual of a guess that will do as it is, from a solver that begins by measuring it."""
         self.reference = torch.zeros((), dtype=self.system.dtype)
 
     state: ClassVar[tuple[str, ...]]
@@ -191,7 +193,8 @@ class _Run:
     def finish(self, progress: bool, monitor: Monitor | None) -> Result:
         """Sweep until the tolerance or the epochs are reached, then measure."""
         system, tolerance = self.problem.system, self.solver.tolerance
-        trust, measured = 1.0, None
+        known = self.iteration.known
+        trust, measured = 1.0, None if known is None else (known, system.n)
         bar = tqdm(total=self.solver.epochs, disable=not progress, unit="epoch", desc=type(self.solver).__name__)
         bar.update(round(system.epochs, 2))
         while system.epochs + system.residual_cost < self.solver.epochs and not self.iteration.finished:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_count
+from matheron.arguments import require_count, require_float, require_same
 from matheron.operators.base import Operator
 from matheron.tomography.measurements import require_measurements, require_weights
 
@@ -42,7 +42,8 @@ def cgls(
     Y, root = require_measurements(y, A), require_weights(weights, A).sqrt()
     if start is None:
         x = torch.zeros(A.shape[1], Y.shape[1], dtype=A.dtype, device=A.device)
-    elif start.shape == (A.shape[1], *y.shape[1:]):
+    elif require_float("start", start).shape == (A.shape[1], *y.shape[1:]):
+        require_same("start", start, "the operator", A)
         x = start.reshape(A.shape[1], -1).clone()
     else:
         raise ValueError(f"start has shape {tuple(start.shape)}; the image is {(A.shape[1], *y.shape[1:])}")

@@ -40,8 +40,13 @@ def from_counts(counts: Tensor, blank: float | Tensor) -> LineIntegrals:
             "before the logarithm; where a dark field was subtracted, clamp them at zero"
         )
     full = require_positive("blank", blank).to(dtype=counts.dtype, device=counts.device)
-    if torch.broadcast_shapes(full.shape, counts.shape) != counts.shape:
-        raise ValueError(f"blank has shape {tuple(full.shape)}, which does not fit counts of {tuple(counts.shape)}")
+    try:
+        full = full.expand(counts.shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"blank has shape {tuple(full.shape)}, which does not fit counts of {tuple(counts.shape)}; give one "
+            "number, or one for each ray"
+        ) from error
     seen = torch.where(counts > 0, counts, 0.5)
     return LineIntegrals((full / seen).log(), seen)
 

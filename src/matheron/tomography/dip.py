@@ -21,7 +21,7 @@ from matheron.seeds import source_of
 from matheron.solvers.checkpoint import Checkpoint
 from matheron.tomography.cgls import cgls
 from matheron.tomography.differences import Differences
-from matheron.tomography.measurements import require_shape, require_sinogram, require_weights
+from matheron.tomography.measurements import require_operator, require_shape, require_sinogram, require_weights
 from matheron.tomography.unet import UNet
 
 SMOOTH = 2e-3
@@ -67,7 +67,7 @@ class DeepImagePrior:
         unit: float | None = None,
     ) -> None:
         self.given_unit = None if unit is None else float(require_positive("unit", unit))
-        self.A = A
+        self.A = require_operator(A)
         self.tv = SMOOTH * A.shape[1] / A.shape[0] if tv is None else float(require_positive("tv", tv, zero=True))
         self.shape = require_shape(A, shape, input, getattr(network, "dims", None))
         if network is None:
@@ -181,6 +181,8 @@ class DeepImagePrior:
             "tv": self.tv,
             "learning rate": learning_rate,
             "y": digest(y),
+            # What y says of the image: the same y belongs to another one under another geometry.
+            "scan": digest(self.A.T @ y),
             "weights of rays": digest(root),
             "input (draw it from the same seed)": digest(self.input),
             "first weights (draw them from the same seed)": digest(weights),
@@ -276,6 +278,10 @@ def _require_input(input: Tensor, A: Operator, shape: tuple[int, ...]) -> Float[
 
 
 def _require_network(network: nn.Module, A: Operator) -> None:
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"network must be a torch.nn.Module such as UNet(), got {type(network).__name__}")
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise ValueError("network has no parameter that requires a gradient, so that there is nothing to fit")
     for name, parameter in network.named_parameters():
         require_same(f"network's {name}", parameter, "the operator", A)
     for name, module in network.named_modules():

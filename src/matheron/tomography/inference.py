@@ -16,12 +16,10 @@ from matheron.linear import (
     PrimalSolve,
     StoredData,
 )
-from matheron.networks.inference import SMALL, WIDE, AtWeights
+from matheron.networks.inference import SMALL, WIDE, AtWeights, require_method
 from matheron.operators import Dense, Operator
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import CG, Cholesky, RandomizedSVD
-
-METHODS = ("auto", "exact", "cg", "sgd")
 
 LARGE = 50_000
 """Measurements beyond which conjugate gradients on them may converge slowly (thesis, section 7.3.6)."""
@@ -65,8 +63,7 @@ class ImageModel:
         A step of descent takes a whole pass through the network for a batch of measurements, one of conjugate gradients
         for all of them: in space, too, they are the quicker way over weights.
         """
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+        require_method(method, descent)
         rows, weights = features.shape
         fits = may_keep(features)
         if method == "auto":

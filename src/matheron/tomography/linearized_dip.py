@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from matheron.linear import (
     StoredData,
     fit_posterior,
 )
-from matheron.linear.fitting import require_numbers
+from matheron.linear.fitting import require_counts
 from matheron.networks import JacobianOperator, TangentModel
-from matheron.networks.priors import estimator_of, starting_prior
+from matheron.networks.inference import require_method
+from matheron.networks.priors import estimator_of, require_draws, starting_prior
 from matheron.networks.report import LaplaceReport
 from matheron.operators.base import Operator
 from matheron.seeds import draw_seed, own_source
@@ -31,7 +33,7 @@ from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import TangentImages
 from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
-from matheron.tomography.measurements import Weighed, Whitened, require_sinogram, require_weights
+from matheron.tomography.measurements import Weighed, Whitened, require_operator, require_sinogram, require_weights
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.tv_prior import block_groups, forget_tv, learn_tv, learning_method, starting_filters
 from matheron.tomography.type_two import LearntFilters, TypeTwoMAP
@@ -91,6 +93,8 @@ class LinearizedDIP(ImagePosterior):
             raise ValueError(f"evidence must be one of {', '.join(EVIDENCES)}, got {evidence!r}")
         if evidence == "network" and prior == "tv":
             raise ValueError("evidence='network' is for priors learnt by MacKay's update, which 'tv' is not")
+        if not isinstance(dip, DeepImagePrior):
+            raise TypeError(f"dip must be a fitted DeepImagePrior, got {type(dip).__name__}")
         _ = dip.image
         self.dip, self.prior_name, self.evidence, self.follows_scan = dip, prior, evidence, prior == "g"
         self.predcp = float(require_positive("predcp", prior == "tv" if predcp is None else float(predcp), zero=True))
@@ -104,6 +108,8 @@ class LinearizedDIP(ImagePosterior):
         """``w⋆``, the optimum of the tangent model."""
         self.effective_dimension = 0.0
         self._features: Operator
+        self._scaled_at = math.nan
+        """``b`` under which the g-prior's scale was measured; what is learnt afterwards is a multiple of it."""
         self._again: dict[str, Any] = {}
 
     def fit(
@@ -132,14 +138,16 @@ class LinearizedDIP(ImagePosterior):
         ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which. A ``"tv"`` prior
         is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
         """
-        require_numbers(em_steps, num_samples, final_samples)
+        require_counts(em_steps, num_samples, final_samples)
+        require_method(method, descent)
+        require_draws(self.prior_name, scale_draws)
         if ascent is not None and self.prior_name != "tv":
             raise ValueError(f"ascent is for prior='tv', and this is {self.prior_name!r}; set em_steps instead")
         self._again = {
             "em_steps": em_steps, "num_samples": num_samples, "final_samples": final_samples, "method": method,
             "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
         }  # fmt: skip
-        A = self.dip.A if A is None else A
+        A = self.dip.A if A is None else require_operator(A)
         if A.shape[1] != self.dip.image.numel():
             raise ValueError(f"A scans {A.shape[1]} pixels, but the network's image has {self.dip.image.numel()}")
         self.A, self.y = A, require_sinogram(y, A)
@@ -159,6 +167,7 @@ class LinearizedDIP(ImagePosterior):
         smooth = self.prior_name == "tv"
         model = ImageModel.of(T @ Phi, y - offset, 1.0 / noise, method, descent, on_measurements=smooth)
         share = float(offset.norm() / (T @ mean.flatten()).norm())
+        self._scaled_at = 1.0 / noise
         prior, floored = self._start(tangent, model, scale_draws, source)
         data, step, learnt, ascent = model.data, model.step, None, ascent or TypeTwoMAP()
         if isinstance(prior, FilterPrior) and em_steps:
@@ -203,7 +212,7 @@ class LinearizedDIP(ImagePosterior):
         if A is None or not self.follows_scan:
             return TangentImages(self._features, self.prior)
         source = own_source(generator)
-        curvature = GaussianCurvature(self.noise_precision, size=A.shape[0], dtype=A.dtype, device=A.device)
+        curvature = GaussianCurvature(self._scaled_at, size=A.shape[0], dtype=A.dtype, device=A.device)
         before, now = (
             float(rows) if w is None else float(w.double().sum())
             for w, rows in ((self.weights, len(self.y)), (weights, A.shape[0]))

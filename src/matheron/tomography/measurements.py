@@ -15,7 +15,19 @@ from matheron.arguments import require_finite, require_float, require_positive, 
 from matheron.operators.base import Index, Operator
 from matheron.operators.diagonal import Diagonal
 from matheron.tomography.fourier import Fourier
-from matheron.tomography.scan import require_sizes
+from matheron.tomography.scan import Scan, require_sizes
+
+
+def require_operator(A: Any) -> Operator:
+    """Return ``A`` if it is an operator; a geometry by itself measures nothing."""
+    if isinstance(A, Scan):
+        raise TypeError(f"A is a {type(A).__name__}, which is a geometry; give its operator, scan.operator()")
+    if not isinstance(A, Operator):
+        raise TypeError(
+            f"A must be an operator such as that of ParallelBeam(...).operator() or Dense(matrix), got "
+            f"{type(A).__name__}"
+        )
+    return A
 
 
 def require_shape(
@@ -30,6 +42,7 @@ def require_shape(
     >>> require_shape(Fourier((2, 8), [0])), require_shape(Dense(torch.ones(1, 16)))
     ((2, 8), (4, 4))
     """
+    require_operator(A)
     pixels, known = A.shape[1], getattr(A if isinstance(A, Fourier) else A.origin, "image_shape", None)
     dims = dims if dims in (1, 2, 3) else None  # what else a network may call by this name is no number of axes
     axes = dims or 2
@@ -57,6 +70,7 @@ def require_shape(
 
 def require_measurements(y: Any, like: Operator) -> Float[Tensor, "n s"]:
     """``y`` as finite columns of the operator's rows; line integrals may be negative."""
+    require_operator(like)
     if isinstance(y, Tensor) and y.is_complex():
         raise TypeError(
             "y is complex, and operators take real numbers; of lines of frequencies give first the real parts, then "
@@ -82,6 +96,7 @@ def require_sinogram(y: Any, A: Operator) -> Float[Tensor, " m"]:
 
 def require_weights(weights: Any, like: Operator) -> Float[Tensor, "n 1"]:
     """One precision for every ray, ones if there are none."""
+    require_operator(like)
     if weights is None:
         return torch.ones(like.shape[0], 1, dtype=like.dtype, device=like.device)
     weights = require_float("weights", weights)

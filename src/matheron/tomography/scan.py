@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_count, require_finite, require_float, require_positive
+from matheron.arguments import require_count, require_finite, require_float, require_numbers, require_positive
 from matheron.operators import Operator
 from matheron.operators.memory import free_memory, gibibytes
 
@@ -125,7 +125,7 @@ def _whole(value: Any) -> Any:
 
 def require_angles(angles: Angles, stacklevel: int = 5) -> tuple[float, ...]:
     """Finite, at least one, and a word where they look like degrees."""
-    values = torch.as_tensor(angles, dtype=torch.float64)
+    values = require_numbers("angles", angles)
     if values.ndim != 1 or len(values) == 0:
         raise ValueError(f"angles must be a list of at least one angle, got shape {tuple(values.shape)}")
     require_finite("angles", values)

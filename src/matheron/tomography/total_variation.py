@@ -66,6 +66,7 @@ def total_variation(
     True
     """
     require_count("iterations", iterations)
+    require_positive("tolerance", tolerance)
     strength = float(require_positive("strength", strength))
     root = require_weights(weights, A)[:, 0].sqrt()
     target, weighted = root * require_measurements(y, A)[:, 0], Diagonal(root) @ A

@@ -49,11 +49,14 @@ def fit(
     """What :meth:`GaussianProcess.fit` does."""
     if start not in ("data", "current"):
         raise ValueError(f"start must be 'data' or 'current', got {start!r}")
-    data = gp.observations(X, y)
-    chosen, reason = choose(gp, data.X, method, options)
     before = {name: parameter.detach().clone() for name, parameter in gp.named_parameters()}
     units, warm = gp.units, gp.warm
     try:
+        if start == "data":
+            # Those of an earlier fit belong to its data; present hyperparameters are in them, a new start is not.
+            gp.units = None
+        data = gp.observations(X, y).detach()
+        chosen, reason = choose(gp, data.X, method, options)
         if start == "data":
             start_from_data(gp, data)
         label = {"method": type(chosen).__name__.lower(), "reason": reason}

@@ -50,6 +50,11 @@ class Priors:
         self.positive = torch.ones_like(self.center, dtype=torch.bool)
         for name in parameters.free & parameters.places.keys():
             self.positive[parameters.places[name]] = False
+        if not isinstance(priors, Mapping) or not all(isinstance(pattern, str) for pattern in priors):
+            raise TypeError(
+                f"priors must map patterns of names to LogNormal, such as {{'*lengthscale': LogNormal(1.0, 1.0)}}, "
+                f"got {priors!r}"
+            )
         for pattern, prior in priors.items():
             if not isinstance(prior, LogNormal):
                 raise TypeError(f"priors[{pattern!r}] must be a LogNormal, got {type(prior).__name__}")

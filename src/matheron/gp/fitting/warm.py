@@ -10,6 +10,7 @@ from torch import Tensor
 from matheron.archive import digest
 from matheron.gp.draws import PriorDraws
 from matheron.gp.observations import Observations
+from matheron.kernels import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,9 @@ class WarmStart:
     solution: Float[Tensor, "n s"]
     digest: str
 
-    def fits(self, data: Observations, num_features: int) -> bool:
-        """Whether functions of so many features, given these data, could be these."""
-        return self.draws.functions.num_features == num_features and self.digest == digest(data.X, data.Y)
+    def fits(self, kernel: Kernel, data: Observations, num_features: int) -> bool:
+        """Whether functions of this kernel and so many features, given these data, could be these."""
+        functions = self.draws.functions
+        # Functions follow the hyperparameters of their own kernel, which the process may have exchanged since.
+        same = functions.features.kernel is kernel and functions.num_features == num_features
+        return same and self.digest == digest(data.X, data.Y)
