@@ -32,7 +32,10 @@ DIP = DeepImagePrior(A, net(), shape=(8, 6)).fit(y, steps=5, generator=0)
 ROWS = torch.linspace(-1.0, 1.0, 24).reshape(12, 2)
 DATA = (ROWS, ROWS[:, :1])
 KERNEL = mt.kernels.Matern32(lengthscale=[0.5, 2.0])
-MODEL = nn.Linear(2, 1).eval().requires_grad_(True)
+MODEL = nn.Linear(2, 1).eval()
+with torch.no_grad():
+    MODEL.weight.copy_(torch.tensor([[0.7, -0.3]]))
+    MODEL.bias.fill_(0.1)
 
 
 def laplace(seed: int | torch.Generator) -> mt.LinearizedLaplace:

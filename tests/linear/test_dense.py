@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from matheron.linear import BernoulliCurvature, DenseSolve, DiagonalPrior, draw_regularizers, solve_dense
+from matheron.linear import (
+    BernoulliCurvature,
+    DenseSolve,
+    DiagonalPrior,
+    GaussianCurvature,
+    StoredData,
+    draw_regularizers,
+    solve_dense,
+)
 from matheron.linear.dense import curvature_matrix
 from matheron.linear.exact import Primal
 from matheron.operators import Dense
@@ -41,6 +49,15 @@ def test_samples_have_the_law_of_the_posterior(singular, generator):
 def test_the_curvature_is_accumulated_over_batches(batch_size):
     data, Phi, _, _ = softmax(20, 3, 6, batch_size=batch_size)
     torch.testing.assert_close(curvature_matrix(data), Phi.mT @ data.curvature.dense() @ Phi)
+
+
+def test_a_prior_below_rounding_is_made_up_for_and_said(generator):
+    """Three weights of one feature under next to no noise: ``H`` has no digit left of the prior."""
+    Phi = torch.linspace(1.0, 2.0, 5, dtype=DOUBLE)[:, None] * torch.tensor([1.0, 0.1, 0.3], dtype=DOUBLE)
+    data = StoredData(Dense(Phi), GaussianCurvature(1e20, 5, dtype=DOUBLE), Phi[:, 0])
+    found = solve_dense(data, prior(1e-3, 3), 3, generator=generator)
+    assert any("added" in event for event in found.events)
+    torch.testing.assert_close(Phi @ found.mode, Phi[:, 0], rtol=1e-6, atol=0.0)
 
 
 @pytest.mark.parametrize("a", [0.01, 1.0])

@@ -21,7 +21,7 @@ from matheron.linear import (
 )
 from matheron.linear.bounds import updated_precision
 from matheron.linear.exact import Primal
-from matheron.linear.mackay import settling
+from matheron.linear.mackay import LEAST_NOISE, settling
 from matheron.operators import Dense
 from matheron.solvers import CG, ConvergenceWarning
 from tests.linear.twins import DOUBLE, gaussian, normal, of_data, prior, softmax
@@ -98,6 +98,28 @@ def test_the_updates(generator):
     assert float(p.scaled(precision_factors(found.measured, gamma)[0]).values) == pytest.approx(expected)
     b = (60 - gamma.total) / float((Y - Phi @ found.mode).square().sum())
     assert 2.0 * noise_factor(found.measured, gamma, 60) == pytest.approx(b)
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+@pytest.mark.parametrize("settings", [DenseSolve(), DualSolve()])
+def test_data_that_are_fitted_to_the_last_digit_keep_a_little_noise(settings, dtype):
+    """Weights that stand in for each other, and no noise at all: the learned noise would go on to zero."""
+    Phi = normal(12, 2, generator=of_data(0)).to(dtype)
+    data = StoredData(Dense(torch.cat([Phi, Phi[:, :1]], 1)), GaussianCurvature(1.0, 12, dtype=dtype), Phi[:, 0])
+    start = DiagonalPrior(1.0, num_weights=3, dtype=dtype)
+    learned = learn_prior(data, start, settings=settings, learn_noise=True, generator=0)
+    power = float(Phi[:, 0].double().square().mean())
+    assert 1.0 / learned.data.noise_precision == pytest.approx(LEAST_NOISE * power, rel=1e-3)
+    assert "noise held" in learned.history[-1]["events"][-1]
+    assert bool(learned.samples.samples.isfinite().all())
+
+
+def test_without_anything_to_explain_the_noise_stays(generator):
+    Phi, Y = normal(12, 2, generator=of_data(0)), torch.zeros(12, dtype=DOUBLE)
+    data = StoredData(Dense(Phi), GaussianCurvature(3.0, 12, dtype=DOUBLE), Y)
+    learned = learn_prior(data, prior(1.0, 2), settings=DenseSolve(), learn_noise=True, generator=generator)
+    assert learned.data.noise_precision == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("start", [0.01, 100.0])

@@ -18,7 +18,10 @@ from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.seeds import own_source
-from matheron.solvers.cholesky import substitute
+from matheron.solvers.cholesky import Cholesky, substitute
+
+JITTER = Cholesky.jitter
+"""Of the mean diagonal, where rounding has made ``H`` indefinite."""
 
 
 @dataclass(frozen=True)
@@ -94,19 +97,20 @@ def solve_dense(
         assert isinstance(num, int)
         drawn = draw_regularizers(data, num, source, mode=mode)
     events: list[str] = []
-    factor = torch.linalg.cholesky(hessian(data, prior, None))
+    factor = positive_factor(hessian(data, prior, None), events)
     pulled = (prior.precision(drawn.center(prior).mT)).double()
     samples = substitute(factor, pulled).mT.to(data.dtype).contiguous()
     passes, found = 1.0, None
     if mode:
 
         def direction(w: Tensor, F: Tensor, slope: Tensor) -> Tensor:
-            here = factor if data.quadratic else torch.linalg.cholesky(hessian(data, prior, w[:, 0]))
+            here = factor if data.quadratic else positive_factor(hessian(data, prior, w[:, 0]), events)
             return substitute(here, slope.double()).to(w)
 
         guess, most = None if warm is None else warm.mode, settings.newton_steps
         minimum = newton(data, prior, guess, direction, steps=most, tolerance=settings.newton_tolerance)
-        found, events = minimum.weights, minimum.events
+        found = minimum.weights
+        events += minimum.events
         passes += 0.5 + minimum.steps * (1.0 if data.quadratic else 2.0)
     measured = measure(data, prior, drawn, samples, found, source)
     return Samples(
@@ -135,6 +139,24 @@ def curvature_matrix(data: Data, mode: Float[Tensor, " d"] | None = None) -> Flo
         rooted = (B.root.T @ Phi).double()
         M.addmm_(rooted.mT, rooted)
     return M
+
+
+def positive_factor(H: Float[Tensor, "d d"], events: list[str]) -> Float[Tensor, "d d"]:
+    """``L`` with ``L Lᵀ = H``; where rounding hides the prior, a share of the mean diagonal joins it, which is said.
+
+    >>> said = []
+    >>> positive_factor(torch.ones(2, 2, dtype=torch.float64), said).shape, said
+    (torch.Size([2, 2]), ['added 1e-10 to the diagonal of H'])
+    """
+    factor, failed = torch.linalg.cholesky_ex(H)
+    if not int(failed):
+        return factor
+    shift = JITTER * float(H.diagonal().mean())
+    factor, failed = torch.linalg.cholesky_ex(H + shift * torch.eye(len(H), dtype=H.dtype, device=H.device))
+    if int(failed):
+        raise ValueError(f"H is not positive definite, also with {shift:.2g} added to its diagonal; raise the noise")
+    events.append(f"added {shift:.2g} to the diagonal of H")
+    return factor
 
 
 def hessian(data: Data, prior: Prior, mode: Float[Tensor, " d"] | None) -> Float[Tensor, "d d"]:

@@ -33,6 +33,9 @@ MOST = 1e4
 LEAST = 1e-6
 """An effective dimension is not taken for less."""
 
+LEAST_NOISE = 1e-8
+"""Of the mean square of what the weights have to explain: less cannot be told from rounding."""
+
 FAINT = 1e-3
 """A group of less effective dimension keeps its precision: nothing would come of a larger one."""
 
@@ -116,11 +119,18 @@ def precision_factors(
 
 
 def noise_factor(measured: Measurement, dimension: EffectiveDimension, num_rows: int) -> float:
-    """``(nc − γ) / (b ‖Y − Φw⋆‖²)``, what the update multiplies a Gaussian noise precision ``b`` by."""
-    if measured.loss is None:
+    """``(nc − γ) / (b ‖Y − Φw⋆‖²)``, what the update multiplies a Gaussian noise precision ``b`` by.
+
+    The noise keeps a variance of 10⁻⁸ of the mean square of the targets ``Y``: data that the weights fit to the last
+    digit would have it vanish, and the posterior with it.
+    """
+    if measured.loss is None or measured.loss_at_zero is None:
         raise ValueError("the update needs the mode; measure it with the samples")
+    if measured.loss_at_zero == 0.0:  # nothing to explain, and nothing to learn from
+        return 1.0
     freedom = max(num_rows - dimension.total, 1e-6 * num_rows)
-    return min(max(freedom / max(2.0 * measured.loss, 1e-300), 1.0 / MOST), MOST)
+    factor = min(max(freedom / max(2.0 * measured.loss, 1e-300), 1.0 / MOST), MOST)
+    return min(factor, num_rows / (2.0 * LEAST_NOISE * measured.loss_at_zero))
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +253,8 @@ def maximized(state: EMState, found: Samples, *, estimator: Estimator, learn_noi
     if learn_noise:
         change = noise_factor(found.measured, both["function"], data.num_rows)
         record["noise_precision"] = data.noise_precision
+        if 2.0 * LEAST_NOISE * (found.measured.loss_at_zero or 0.0) * change >= (1.0 - 1e-9) * data.num_rows:
+            events.append(f"noise held at {LEAST_NOISE:g} of the mean square of the targets: nothing is left over")
         data = data.with_noise_precision(change * data.noise_precision)
         regularizers = regularizers.with_noise_scaled(change)
         # Steps and sketches were measured under the noise before.

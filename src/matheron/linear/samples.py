@@ -23,7 +23,8 @@ class Measurement:
     ``residual`` is the gradient of each objective, the mode's last, in units of the data's pull at zero weights and
     in the norm ``‖·‖_A⁻¹``. ``curvature_forms`` ``(g, s)`` are ``ζ_gᵀ(Mζ)_g`` of each group of weights,
     ``pulled_forms`` are ``‖(w₀ − ζ)_g‖²_A``, how far the data pulled a prior sample, ``prior_forms`` are
-    ``ζ_gᵀ(Aζ)_g``, ``mode_forms`` ``(g,)`` are ``w⋆_gᵀ(Aw⋆)_g``. ``loss`` is that of the mode, without the prior.
+    ``ζ_gᵀ(Aζ)_g``, ``mode_forms`` ``(g,)`` are ``w⋆_gᵀ(Aw⋆)_g``. ``loss`` is that of the mode, without the
+    prior, and ``loss_at_zero`` that of zero weights.
     """
 
     residual: Float[Tensor, " k"]
@@ -34,6 +35,7 @@ class Measurement:
     prior_forms: Float[Tensor, "g s"]
     mode_forms: Float[Tensor, " g"] | None
     loss: float | None
+    loss_at_zero: float | None
     margin: float | None
     """``Σ_j tr[M_j (I − 2H⁻¹M_j)]`` estimated; positive where the low-variance objective wins at the optimum."""
 
@@ -146,14 +148,14 @@ def measure(
     weights = samples if mode is None else torch.cat([samples, mode[None]])
     total = torch.zeros_like(weights)
     fits = torch.zeros(num, dtype=torch.float64, device=data.device)
-    loss = torch.zeros((), dtype=torch.float64, device=data.device)
+    losses = torch.zeros(2, dtype=torch.float64, device=data.device)
     batch_squares, pairs = 0.0, 0.0
     for batch in data.batches(generator):
         F = batch.features @ weights.mT
         slopes = batch.curvature @ F[:, :num]
         fits += (F[:, :num] * slopes).sum(0)
         if mode is not None:
-            loss += batch.loss(F[:, num:]).sum()
+            losses += batch.loss(torch.cat([F[:, num:], torch.zeros_like(F[:, num:])], dim=1))
             slopes = torch.cat([slopes, batch.loss_gradient(F[:, num:])], dim=1)
         gradient = (batch.features.T @ slopes).mT
         total += gradient
@@ -175,7 +177,8 @@ def measure(
         pulled_forms=prior.group_sums(pulled * prior.precision(pulled)),
         prior_forms=forms[:, :num],
         mode_forms=None if mode is None else forms[:, num],
-        loss=None if mode is None else float(loss),
+        loss=None if mode is None else float(losses[0]),
+        loss_at_zero=None if mode is None else float(losses[1]),
         margin=margin,
     )
 
