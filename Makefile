@@ -35,7 +35,7 @@ demo: install
 	$(BIN)/python -m experiments demo --out demo
 
 test: install lint types imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import os
 from collections.abc import Iterator
 
 import jaxtyping
@@ -11,6 +12,10 @@ from hypothesis import settings
 settings.register_profile("matheron", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("matheron")
+
+# Workers share the cores; threads of their own would only wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.linear.data import Data
+from matheron.linear.data import Batch, Data
 from matheron.linear.prior import Prior
 from matheron.linear.regularizers import Regularizers
 from matheron.solvers import ConvergenceWarning
@@ -155,7 +155,7 @@ def measure(
         slopes = batch.curvature @ F[:, :num]
         fits += (F[:, :num] * slopes).sum(0)
         if mode is not None:
-            losses += batch.loss(torch.cat([F[:, num:], torch.zeros_like(F[:, num:])], dim=1))
+            losses += losses_beside_zero(batch, F[:, num:])
             slopes = torch.cat([slopes, batch.loss_gradient(F[:, num:])], dim=1)
         gradient = (batch.features.T @ slopes).mT
         total += gradient
@@ -181,6 +181,11 @@ def measure(
         loss_at_zero=None if mode is None else float(losses[1]),
         margin=margin,
     )
+
+
+def losses_beside_zero(batch: Batch, F: Float[Tensor, "m 1"]) -> Float[Tensor, " 2"]:
+    """``ℓ(F)``, and ``ℓ(0)``: all that there is to explain."""
+    return batch.loss(torch.cat([F, torch.zeros_like(F)], dim=1))
 
 
 def _margin(

@@ -22,6 +22,7 @@ from matheron.linear import (
     Samples,
     Warm,
 )
+from matheron.linear.samples import losses_beside_zero
 from matheron.networks.data import KeptData, NetworkData
 from matheron.operators.memory import free_memory, gibibytes
 from matheron.solvers import Cholesky
@@ -127,11 +128,11 @@ class AtWeights:
             return found
         column = self.weights[:, None]
         forms = prior.group_sums(column * prior.precision(column))[:, 0]
-        loss = 0.0
+        losses = torch.zeros(2, dtype=torch.float64, device=data.device)
         for batch in data.batches():
-            loss += float(batch.loss(self.predicted(batch)))
+            losses += losses_beside_zero(batch, self.predicted(batch))
         # A residual of the mode would be that of a point which was not sought.
-        measured = replace(found.measured, mode_forms=forms, loss=loss)
+        measured = replace(found.measured, mode_forms=forms, loss=float(losses[0]), loss_at_zero=float(losses[1]))
         return replace(found, mode=self.weights, measured=measured)
 
     def predicted(self, batch: Batch) -> Float[Tensor, "m 1"]:
