@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from matheron.arguments import require_count
@@ -83,25 +83,49 @@ class PivotedCholesky(Preconditioner):
 
 
 @dataclass(frozen=True)
-class Nystrom(Preconditioner):
+class Randomized(Preconditioner):
+    """``B Bᵀ + λ_r I + N``, with ``λ_r`` the least eigenvalue of ``B Bᵀ``."""
+
+    def remainder(self, factor: Float[Tensor, "n r"]) -> float:
+        """The smallest eigenvalue that was caught stands for all that were not."""
+        return float(torch.linalg.eigvalsh(factor.mT @ factor)[0].clamp_min(0))
+
+
+@dataclass(frozen=True)
+class Nystrom(Randomized):
     """``B = K_·M L⁻ᵀ`` with ``L Lᵀ = K_MM`` for ``rank`` random rows ``M``; ``n · rank`` entries.
 
     >>> Nystrom(rank=1000)
     Nystrom(rank=1000)
     """
 
+    def landmarks(self, system: System, generator: torch.Generator) -> Int[Tensor, " r"]:
+        """``M``."""
+        return permutation(system.n, generator, system.device)[: self.rank_for(system.n)]
+
     def factor(self, system: System, generator: torch.Generator) -> Float[Tensor, "n r"]:
-        """Random rows; a shift relative to the block keeps its factorization possible."""
-        picked = permutation(system.n, generator, system.device)[: self.rank_for(system.n)]
+        """Of random rows."""
+        return self.spanned(system, self.landmarks(system, generator))
+
+    def spanned(self, system: System, picked: Int[Tensor, " r"]) -> Float[Tensor, "n r"]:
+        """``B`` of these rows; a shift relative to their block keeps its factorization possible."""
         columns = torch.empty(system.n, len(picked), dtype=torch.float64, device=system.device)
         several = max(1, ENTRIES_AT_ONCE // system.n)
         for part, into in zip(picked.split(several), columns.split(several, dim=1), strict=True):
             into.copy_(_rows(system, part))
         return nystrom_factor(columns, columns[picked])
 
-    def remainder(self, factor: Float[Tensor, "n r"]) -> float:
-        """The smallest eigenvalue that was caught stands for all that were not."""
-        return float(torch.linalg.eigvalsh(factor.mT @ factor)[0].clamp_min(0))
+    def first_weights(
+        self, factor: Float[Tensor, "n r"], picked: Int[Tensor, " r"], inverse: Operator, Z: Float[Tensor, "n s"]
+    ) -> Float[Tensor, "r s"]:
+        """``L⁻ᵀ Bᵀ P⁻¹ Z``: on these rows alone, the weights of ``B Bᵀ P⁻¹ Z``, the mean through inducing points there.
+
+        ``P⁻¹ Z`` itself has no such function: what ``B`` leaves out of ``K``, times its large weights, drowns it.
+        """
+        # Of B_M = L − s L⁻ᵀ, with the shift s of the factorization, the lower triangle is that of L up to rounding.
+        return torch.linalg.solve_triangular(
+            factor[picked].tril().mT, factor.mT @ inverse.product(Z).to(factor.dtype), upper=True
+        )
 
 
 @dataclass(frozen=True)
@@ -167,7 +191,7 @@ class NystromBlocks(Nystrom):
 
 
 @dataclass(frozen=True)
-class Sketch(Nystrom):
+class Sketch(Randomized):
     """``B = K R L⁻ᵀ`` with ``L Lᵀ = Rᵀ K R`` for ``rank`` random orthonormal columns ``R``; one epoch.
 
     For an operator that is known by its products alone.
@@ -185,7 +209,7 @@ class Sketch(Nystrom):
 
 
 @dataclass(frozen=True, eq=False)
-class Factored(Nystrom):
+class Factored(Preconditioner):
     """``U (Λ − λ_r) Uᵀ + λ_r I + N`` of a ``B = U Λ^½ Vᵀ`` that is known already, from a like system.
 
     What ``B`` caught stays as it is, and the smallest of it stands for all that it did not. Kept and applied in the

@@ -63,7 +63,7 @@ class System:
         self.entries += part.shape[0] * self.n
         return part.product(V)
 
-    def kernel_columns(self, rows: slice, V: Float[Tensor, "r s"]) -> Float[Tensor, "n s"]:
+    def kernel_columns(self, rows: Index, V: Float[Tensor, "r s"]) -> Float[Tensor, "n s"]:
         """``K[:, rows] V``."""
         self.entries += V.shape[0] * self.n
         return self.kernel.rows(rows).T.product(V)
