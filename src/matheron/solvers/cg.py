@@ -32,7 +32,9 @@ class CG(IterativeSolver):
     falls throughout. Safe in float32: every ``refresh`` iterations the residual is computed afresh, and every fourth
     some of its rows; where it has drifted from the recurrence, directions start anew from the better of the last
     iterate and the answer. With ``patience`` it ends after so many iterations that brought no column's residual down
-    by a hundredth, or when it starts anew and the residual has not halved since the last time. Thesis, section 3.3.
+    by a hundredth, or when it starts anew and the residual has not halved since the last time. Without a guess and with
+    a Nyström preconditioner it sets out from the posterior through the rows of that as inducing points. Thesis,
+    section 3.3.
 
     >>> import torch
     >>> import matheron as mt
