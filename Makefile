@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export MATHERON_DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data))
 
-.PHONY: help demo test test-slow lint format types imports install install-bench gallery clean
+.PHONY: help demo test test-slow lint format types imports install install-bench gallery reference clean
 
 help:
 	@echo "make demo       set up .venv, fit a Gaussian process on real flights, draw its predictions"
 	@echo "make test       set up .venv, then lint, types, import rules and tests"
 	@echo "make test-slow  the longer checks"
 	@echo "make gallery    every experiment at --budget quick"
+	@echo "make reference  the page of public names, from their docstrings"
 	@echo "make install-bench  the libraries that experiments and benchmarks compare with, into .venv"
 
 install: $(VENV)/.installed
@@ -56,6 +57,9 @@ imports: install
 
 gallery: install-bench
 	$(BIN)/python -m experiments all --budget quick
+
+reference: install
+	$(BIN)/python docs/reference.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo

@@ -58,17 +58,17 @@ class Config:
 
     size: int = 256
     views: tuple[int, ...] = (60, 120)
-    binning: int = 2
-    scales: int = 5
-    channels: int = 32
+    binning: int = 4
+    scales: int = 4
+    channels: int = 16
     steps: int = 2000
     tv: float = 1e-3
     em_steps: int = 5
     em_samples: tuple[int, ...] = (2, 16)
     samples: int = 256
-    method: str = "cg"
+    method: str = "exact"
     ascent_steps: int = 200
-    timed_gradients: int = 200
+    timed_gradients: int = 4
     row: int = 128
     iterations: int = 15
     seed: int = 0
@@ -299,10 +299,13 @@ EXPERIMENT: Experiment[Any] = Experiment(
     ),
     budgets={
         "quick": replace(
-            FULL, size=96, views=(30,), binning=4, scales=3, channels=16, steps=600, method="exact", timed_gradients=2,
+            FULL, size=96, views=(30,), scales=3, steps=600, timed_gradients=2,
         ),
         "full": FULL,
-        "thesis": replace(FULL, size=501, channels=128, samples=1024, steps=10_000, ascent_steps=2000),
+        "thesis": replace(
+            FULL, size=501, binning=2, scales=5, channels=128, samples=1024, steps=10_000, method="cg",
+            ascent_steps=2000,
+        ),
     },
     run=run,
     draw=draw,

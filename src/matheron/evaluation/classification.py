@@ -55,7 +55,13 @@ def dyadic_log_likelihood(
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Per bin of the predicted probability: its mean, how often the class was right, and how many fell in."""
+    """Per bin of the predicted probability: its mean, how often the class was right, and how many fell in.
+
+    >>> import torch
+    >>> found = Reliability(torch.tensor([0.25, 0.75]), torch.tensor([0.25, 0.5]), torch.tensor([50, 50]))
+    >>> found.error
+    0.125
+    """
 
     confidence: Float[Tensor, " bins"]
     accuracy: Float[Tensor, " bins"]

@@ -48,6 +48,17 @@ class GaussianProcess(nn.Module):
     squared units of the targets. With ``standardize=True`` inputs and targets are centered and scaled by those fitted
     to, or without a fit by those conditioned on; hyperparameters are then in these units, and predictions in those of
     the data.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> g = torch.Generator().manual_seed(0)
+    >>> X = torch.rand(200, 1, generator=g)
+    >>> y = (6 * X[:, 0]).sin() + 0.1 * torch.randn(200, generator=g)
+    >>> gp = GaussianProcess(mt.kernels.RBF(lengthscale=0.3), noise=0.01)
+    >>> post = gp.condition(X, y, num_samples=16, generator=g)
+    >>> low, high = post.predict(X).interval(0.95)
+    >>> 0.9 < ((low < y) & (y < high)).float().mean().item() <= 1.0, post.sample(X).shape
+    (True, torch.Size([16, 200]))
     """
 
     noise = Noise(vector=True)

@@ -40,6 +40,9 @@ Columns = tuple[int, ...] | None
 MATERN: dict[float, Callable[..., LengthscaleKernel]] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52}
 
 
+__all__ = ["GPyTorchKernel", "kernel"]
+
+
 def kernel(covar_module: Any, *, native: bool = True) -> Kernel:
     """``k(x, z) = covar_module(x, z).to_dense()`` as a kernel of this library, at its present hyperparameters.
 

@@ -13,7 +13,15 @@ from matheron.kernels.base import Kernel
 
 
 class NoFeaturesError(TypeError):
-    """The kernel has no random features."""
+    """The kernel has no random features.
+
+    >>> from matheron.kernels import RBF, Tanimoto
+    >>> try:
+    ...     (Tanimoto() * RBF()).features(10, dimension=2)
+    ... except NoFeaturesError as error:
+    ...     print(str(error)[:50])
+    the product Tanimoto * RBF has no random features,
+    """
 
 
 class FeatureMap(nn.Module, ABC):

@@ -21,7 +21,16 @@ JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 
 
 class JitterWarning(UserWarning):
-    """A covariance matrix was singular to working precision, and something was added to its diagonal."""
+    """A covariance matrix was singular to working precision, and something was added to its diagonal.
+
+    >>> import torch, warnings
+    >>> from matheron.kernels import RBF, Linear, sample_prior
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     _ = sample_prior(Linear() * RBF(), torch.ones(3, 1), 1, generator=0)  # one value at three equal inputs
+    >>> [warning.category.__name__ for warning in said]
+    ['JitterWarning']
+    """
 
 
 def sample_prior(

@@ -19,7 +19,14 @@ ENTRIES = 2**25
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Candidates in the order of their choice, and the score each had when it was chosen."""
+    """Candidates in the order of their choice, and the score each had when it was chosen.
+
+    >>> import torch
+    >>> from matheron.linear import greedy_design
+    >>> f = torch.randn(4000, 3, 1, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 3.0, 2.0])[:, None]
+    >>> greedy_design(f, 2).indices
+    tensor([1, 2])
+    """
 
     indices: Int[Tensor, " num"]
     scores: Float[Tensor, " num"]

@@ -24,6 +24,17 @@ class Fit:
     """The learnt prior, the data with their learnt noise, the final samples, and what all of it took.
 
     ``mode`` is that of the last E-step, or of the final solve where it was asked for one.
+
+    >>> import torch
+    >>> from matheron.linear import DenseSolve, DiagonalPrior, GaussianCurvature, StoredData
+    >>> from matheron.operators import Dense
+    >>> data = StoredData(Dense(torch.ones(4, 1)), GaussianCurvature(1.0, size=4), torch.full((4,), 5.0))
+    >>> found = fit_posterior(
+    ...     data, DiagonalPrior(1.0, num_weights=1), DenseSolve(), em_steps=3, num_samples=64, final_samples=64,
+    ...     generator=torch.Generator().manual_seed(0),
+    ... )  # fmt: skip
+    >>> len(found.history), bool(found.effective_dimension < 1.5), found.final.samples.shape
+    (3, True, torch.Size([64, 1]))
     """
 
     prior: Prior

@@ -15,7 +15,18 @@ from matheron.linear.regularizers import draw_regularizers
 
 @dataclass(frozen=True, eq=False)
 class GPriorScale:
-    """``s ≈ diag(ΦᵀBΦ)^(-½)``, how many entries were floored, and the passes over the data it took."""
+    """``s ≈ diag(ΦᵀBΦ)^(-½)``, how many entries were floored, and the passes over the data it took.
+
+    >>> import torch
+    >>> from matheron.linear import GaussianCurvature, StoredData, g_prior_scale
+    >>> from matheron.operators import Dense
+    >>> Phi = torch.ones(50, 2) * torch.tensor([1.0, 0.0])  # of the second weight the data say nothing
+    >>> found = g_prior_scale(
+    ...     StoredData(Dense(Phi), GaussianCurvature(1.0, size=50)), 64, torch.Generator().manual_seed(0)
+    ... )
+    >>> found.floored, found.epochs
+    (1, 0.5)
+    """
 
     scale: Float[Tensor, " d"]
     floored: int

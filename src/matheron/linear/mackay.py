@@ -42,7 +42,12 @@ FAINT = 1e-3
 
 @runtime_checkable
 class EStep(Protocol):
-    """Samples and mode for a given prior: ``Descent``, ``DualSolve``, ``DenseSolve`` or one's own."""
+    """Samples and mode for a given prior: ``Descent``, ``DualSolve``, ``DenseSolve`` or one's own.
+
+    >>> from matheron.linear import Descent
+    >>> isinstance(Descent(), EStep)
+    True
+    """
 
     @property
     def keep_noise(self) -> bool:
@@ -64,7 +69,12 @@ class EStep(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EffectiveDimension:
-    """``γ_g`` of each group, within ``(0, min(d_g, nc))``, and what clipping did."""
+    """``γ_g`` of each group, within ``(0, min(d_g, nc))``, and what clipping did.
+
+    >>> found = EffectiveDimension(torch.tensor([2.0, 3.0]), torch.tensor([2.0, 5.5]), most=10.0)
+    >>> found.total, found.clipped  # of three weights in the second group
+    (7.5, 1)
+    """
 
     by_group: Float[Tensor, " g"]
     raw: Float[Tensor, " g"]
@@ -140,6 +150,13 @@ class Learned:
     ``history`` has a record per step: ``precision``, ``effective_dimension`` (``"function"`` and ``"weight"``),
     ``mode_norm``, ``sample_norm``, ``residual``, ``mode_residual`` (none where the mode is given), ``loss``,
     ``epochs``, ``seconds``, and ``noise_precision`` where learned.
+
+    >>> from matheron.linear import DenseSolve, DiagonalPrior, GaussianCurvature, StoredData
+    >>> from matheron.operators import Dense
+    >>> data = StoredData(Dense(torch.ones(4, 1)), GaussianCurvature(1.0, size=4), torch.full((4,), 5.0))
+    >>> learned = learn_prior(data, DiagonalPrior(1.0, num_weights=1), settings=DenseSolve(), generator=0)
+    >>> learned.converged, learned.samples.mode is not None, "precision" in learned.history[0]
+    (True, True, True)
     """
 
     prior: Prior

@@ -13,7 +13,17 @@ MUCH = 1.0
 
 @dataclass(frozen=True)
 class LaplaceReport:
-    """What was solved, how well, at what cost; ``epochs`` are passes over the data, by ``J`` and back by ``Jᵀ``."""
+    """What was solved, how well, at what cost; ``epochs`` are passes over the data, by ``J`` and back by ``Jᵀ``.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> y = x + 0.1 * torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = torch.nn.Linear(1, 1).eval()
+    >>> report = mt.LinearizedLaplace(model, "regression").fit((x, y), em_steps=20, generator=3).report
+    >>> report.converged, report.seed
+    (True, 3)
+    """
 
     method: str
     converged: bool

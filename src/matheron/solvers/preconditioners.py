@@ -22,7 +22,19 @@ ENTRIES_AT_ONCE = 2**25
 
 @dataclass(frozen=True)
 class Preconditioner(ABC):
-    """``P⁻¹`` of a given rank."""
+    """``P⁻¹`` of a given rank.
+
+    One that knows the matrix beforehand gives its ``factor``:
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> class Ones(Preconditioner):
+    ...     def factor(self, system, generator):
+    ...         return torch.ones(system.n, 1, dtype=torch.float64)
+    >>> system = mt.operators.Dense(torch.ones(3, 3)) + mt.operators.Diagonal(1.0)
+    >>> Ones().build(system, torch.Generator()) @ (system @ torch.arange(3.0))
+    tensor([0., 1., 2.])
+    """
 
     rank: int | None = 100
 

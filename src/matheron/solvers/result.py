@@ -11,7 +11,17 @@ from torch import Tensor
 
 
 class ConvergenceWarning(UserWarning):
-    """A solve ended with a residual above its tolerance."""
+    """A solve ended with a residual above its tolerance.
+
+    >>> import torch, warnings
+    >>> import matheron as mt
+    >>> system = mt.operators.Dense(torch.ones(9, 9)) + mt.operators.Diagonal(torch.arange(1.0, 10.0))
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     result = mt.solvers.CG(epochs=3).solve(system, torch.ones(9, 1), generator=torch.Generator().manual_seed(0))
+    >>> result.converged, [warning.category.__name__ for warning in said]
+    (False, ['ConvergenceWarning'])
+    """
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,14 @@ from matheron.tomography.measurements import require_measurements, require_weigh
 
 @dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """An image, and after each step ``‖A x − y‖_B / ‖y‖_B``, the first before any step."""
+    """An image, and after each step ``‖A x − y‖_B / ‖y‖_B``, the first before any step.
+
+    >>> import torch
+    >>> from matheron.operators import Dense
+    >>> found = cgls(Dense(torch.eye(2)), torch.tensor([3.0, 4.0]), iterations=1)
+    >>> found.image, found.residuals
+    (tensor([3., 4.]), tensor([1., 0.]))
+    """
 
     image: Float[Tensor, "..."]
     residuals: Float[Tensor, "..."]

@@ -12,7 +12,12 @@ from matheron.arguments import require_finite, require_positive
 
 
 class LineIntegrals(NamedTuple):
-    """What a scan measures: ``values`` ``y`` and the ``weights`` ``b`` of ``y ~ N(A x, diag(b)⁻¹)``."""
+    """What a scan measures: ``values`` ``y`` and the ``weights`` ``b`` of ``y ~ N(A x, diag(b)⁻¹)``.
+
+    >>> import torch
+    >>> LineIntegrals(values=torch.tensor([1.9]), weights=torch.tensor([14.0])).weights
+    tensor([14.])
+    """
 
     values: Float[Tensor, "..."]
     weights: Float[Tensor, "..."]

@@ -24,7 +24,18 @@ FEATURES = 8_000
 
 
 class ImagePrior(ABC):
-    """``x ~ N(0, K)`` over the pixels of an image."""
+    """``x ~ N(0, K)`` over the pixels of an image.
+
+    >>> import torch
+    >>> from matheron.operators import Diagonal
+    >>> class Centered(ImagePrior):  # the middle of three pixels is known least
+    ...     covariance = Diagonal(torch.tensor([1.0, 4.0, 1.0]))
+    ...
+    ...     def draw(self, num, generator):
+    ...         return torch.randn(num, 3, generator=generator) * self.covariance.diagonal().sqrt()
+    >>> Centered().draw(2, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3])
+    """
 
     @property
     @abstractmethod

@@ -27,6 +27,12 @@ class Scan(ABC):
     """``y = A x``: line integrals of an image, angle by angle, detector by detector.
 
     Images and sinograms are flattened columns, row-major. Lengths are in the unit of the spacings.
+
+    >>> import torch
+    >>> from matheron.tomography import ParallelBeam
+    >>> scan = ParallelBeam(16, torch.arange(8) * torch.pi / 8, 25)
+    >>> scan.shape, scan.sinogram_shape, scan.rows(2), scan.at([0, 3]).sinogram_shape
+    ((200, 256), (8, 25), slice(50, 75, None), (2, 25))
     """
 
     size: Any

@@ -30,7 +30,13 @@ ADAPTIVITY, FADING = 0.5, 0.95
 @dataclass(frozen=True, eq=False)
 class TotalVariation:
     """An image, its objective, and after each step how far from optimal it was: the larger of the primal residual over
-    ``‖AᵀBy‖`` and of the dual one over ``‖y‖_B``."""
+    ``‖AᵀBy‖`` and of the dual one over ``‖y‖_B``.
+
+    >>> from matheron.operators import Dense
+    >>> found = total_variation(Dense(torch.eye(4)), torch.tensor([0.0, 0.0, 2.0, 2.0]), shape=(1, 4), strength=0.5)
+    >>> [round(value, 2) for value in found.image.flatten().tolist()], round(found.objective, 2)
+    ([0.25, 0.25, 1.75, 1.75], 0.88)
+    """
 
     image: Float[Tensor, " m"]
     objective: float
