@@ -15,6 +15,7 @@ PACKAGES = (
     "matheron.operators",
     "matheron.solvers",
     "matheron.gp",
+    "matheron.gp.fitting",
     "matheron.linear",
     "matheron.linear.exact",
     "matheron.linear.bounds",

@@ -291,6 +291,17 @@ def test_values_at_the_bounds_are_reported():
         mt.GaussianProcess(mt.kernels.RBF()).fit(X, X[:, 0].sin(), "exact")
 
 
+def test_a_simulator_without_noise_is_followed():
+    X = torch.rand(250, 3, generator=seeded(), dtype=torch.float64)
+    y = torch.sin(3.0 * X[:, 0]) * torch.exp(X[:, 1]) + X[:, 2] ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # of noise at its bound, where it belongs
+        gp = mt.GaussianProcess(mt.kernels.RBF(torch.ones(3)), standardize=True).fit(X[:200], y[:200], "exact")
+    assert gp.noise.item() < 1e-6
+    error = gp.condition(X[:200], y[:200], generator=seeded()).mean(X[200:]) - y[200:]
+    assert error.square().mean().sqrt() < 2e-4 * y.std()
+
+
 def test_a_gradient_that_breaks_keeps_the_last_good_values(monkeypatch):
     X, y = data(100)
     steps = []

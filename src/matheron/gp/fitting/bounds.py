@@ -19,22 +19,22 @@ LONGEST = math.log(1e2)
 """Lengthscales grow by this factor at most: with that, an input has no say left."""
 
 LEAST_NOISE = 1e-6
-"""Of the variance of the targets: below, solves in float32 lose their meaning."""
+"""Of the variance of the targets: below, solves by iteration take ever longer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
     """``low ≤ θ ≤ high`` in logarithms; the mean and what is no logarithm are free.
 
-    Noise lies between a millionth and a hundred times the variance of the targets, everything else within a factor
-    10⁴ of where it began, lengthscales at most a factor 100 above.
+    Noise lies between ``least_noise`` and a hundred times the variance of the targets, everything else within a
+    factor 10⁴ of where it began, lengthscales at most a factor 100 above.
     """
 
     low: Float64[Tensor, " p"]
     high: Float64[Tensor, " p"]
 
     @classmethod
-    def around(cls, parameters: Parameters, data: Observations) -> Bounds:
+    def around(cls, parameters: Parameters, data: Observations, least_noise: float = LEAST_NOISE) -> Bounds:
         """For a fit that begins here."""
         start = parameters.vector()
         low, high = start - REACH, start + REACH
@@ -47,7 +47,7 @@ class Bounds:
         if "noise" in places:
             power = float(data.Y.double().var(0, correction=0).mean()) or 1.0
             here = float(start[places["noise"]])
-            low[places["noise"]] = min(math.log(LEAST_NOISE * power), here)
+            low[places["noise"]] = min(math.log(least_noise * power), here)
             high[places["noise"]] = max(math.log(100.0 * power), here)
         return cls(low, high)
 

@@ -60,7 +60,10 @@ def fit(
         if start == "data":
             start_from_data(gp, data)
         label = {"method": type(chosen).__name__.lower(), "reason": reason}
-        task = Task(gp, data, priors, draw_seed(generator), progress, checkpoint, label, rough=start == "data")
+        task = Task(
+            gp, data, priors, draw_seed(generator), progress, checkpoint, label, rough=start == "data",
+            least_noise=chosen.least_noise,
+        )  # fmt: skip
         gp.history, gp.warm = task.history, None
         if gp.standardize:
             gp.units = data.units

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Float64
@@ -15,6 +16,7 @@ from matheron.archive import digest
 from matheron.arguments import require_between, require_count
 from matheron.gp.draws import PriorDraws
 from matheron.gp.fitting.adam import Adam
+from matheron.gp.fitting.bounds import LEAST_NOISE
 from matheron.gp.fitting.mackay import amplitudes, fixed_point
 from matheron.gp.fitting.subset import maximize_on, restricted
 from matheron.gp.fitting.task import Task
@@ -78,6 +80,7 @@ class Iterative:
     tolerance: float = 1e-5
     amplitude: str = "gradient"
     solver: IterativeSolver = SOLVER
+    least_noise: ClassVar[float] = LEAST_NOISE
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float64, Int
@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from matheron.arguments import require_count
+from matheron.gp.fitting.bounds import LEAST_NOISE
 from matheron.gp.fitting.exact import Exact
 from matheron.gp.fitting.task import Task
 from matheron.gp.observations import Observations
@@ -40,6 +41,7 @@ class Subset:
     subset_rows: int = 10_000
     centroids: int = 10
     steps: int = 100
+    least_noise: ClassVar[float] = LEAST_NOISE
 
     def __post_init__(self) -> None:
         require_count("subset_rows", self.subset_rows, least=2)

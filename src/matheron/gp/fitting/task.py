@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from matheron.archive import digest
-from matheron.gp.fitting.bounds import Bounds
+from matheron.gp.fitting.bounds import LEAST_NOISE, Bounds
 from matheron.gp.fitting.parameters import Parameters
 from matheron.gp.fitting.priors import LogNormal, Priors
 from matheron.gp.observations import Observations
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 
 class FitWarning(UserWarning):
-    """Learning ended where it should not have."""
+    """Learning ended where it should not have.
+
+    >>> import matheron as mt
+    >>> X = torch.linspace(0, 1, 30)[:, None]
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     gp = mt.GaussianProcess(mt.kernels.RBF()).fit(X, X[:, 0].sin())  # no noise at all
+    >>> [warning.category.__name__ for warning in said]
+    ['FitWarning']
+    """
 
 
 @dataclass(eq=False)
@@ -32,7 +41,7 @@ class Task:
     """A process, its data, priors and bounds, and the record that grows.
 
     ``unit`` is the spread of the targets, in which the mean is learnt; ``label`` says which method and why; ``rough``
-    is whether it begins at values that were only read off the data.
+    is whether it begins at values that were only read off the data; ``least_noise`` bounds the noise from below.
     """
 
     gp: GaussianProcess
@@ -44,6 +53,7 @@ class Task:
     label: Mapping[str, str] = field(default_factory=dict)
     unit: float | None = None
     rough: bool = False
+    least_noise: float = LEAST_NOISE
     history: list[dict[str, Any]] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
 
@@ -52,7 +62,7 @@ class Task:
             spread = float(self.data.Y.to(torch.float64).std(0, correction=0).mean())
             self.unit = spread if spread > 0 else 1.0
         self.parameters = Parameters(self.gp, self.unit)
-        self.bounds = Bounds.around(self.parameters, self.data)
+        self.bounds = Bounds.around(self.parameters, self.data, self.least_noise)
         self.prior = Priors(self.priors, self.parameters)
 
     @property
@@ -103,7 +113,7 @@ class Task:
         labels = [self.parameters.label(i) for i in self.bounds.reached(vector) if not self.irrelevant(i, vector)]
         if labels:
             warnings.warn(
-                f"{', '.join(labels)} ended at the bounds of float32; the evidence has no maximum inside them: "
+                f"{', '.join(labels)} ended at the bounds; the evidence has no maximum inside them: "
                 "set a prior, fix the value with requires_grad_(False), or check units and duplicate rows",
                 FitWarning,
                 stacklevel=5,

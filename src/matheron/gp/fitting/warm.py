@@ -19,6 +19,14 @@ class WarmStart:
 
     There is one column per output, then one per function of ``draws``. ``digest`` is that of the inputs and targets
     they belong to, in the units of the process.
+
+    >>> import torch
+    >>> import matheron as mt
+    >>> X = torch.linspace(0, 1, 100)[:, None]
+    >>> y = X[:, 0] + 0.1 * torch.randn(100, generator=torch.Generator().manual_seed(0))
+    >>> gp = mt.GaussianProcess(mt.kernels.RBF()).fit(X, y, "iterative", steps=2, num_samples=3, generator=0)
+    >>> isinstance(gp.warm, WarmStart), gp.warm.solution.shape
+    (True, torch.Size([100, 4]))
     """
 
     draws: PriorDraws
