@@ -100,6 +100,33 @@ class Paths(nn.Module):
         samples = self.out(self.units.restore(samples + self.center.to(samples.dtype)))
         return samples if self.picked is None else samples[0]
 
+    def each(self, x: Float[Tensor, "s k d"], first: int = 0) -> Float[Tensor, "s k"]:
+        """``f_j(x_j)``: each function, from the ``first`` on, at inputs of its own; differentiable in them.
+
+        All functions at all inputs would be ``s`` times the work. The ``s k`` rows of the kernel matrix are in memory.
+
+        >>> import torch
+        >>> import matheron as mt
+        >>> X, g = torch.linspace(0, 6, 50)[:, None], torch.Generator().manual_seed(0)
+        >>> paths = mt.GaussianProcess(mt.kernels.RBF(), 0.01).condition(X, X[:, 0].sin(), generator=g).paths
+        >>> x = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])  # two inputs for each of two functions
+        >>> torch.allclose(paths.each(x, first=5)[1], paths[6](x[1]), atol=1e-5)
+        True
+        """
+        if self.outputs != 1:
+            raise ValueError(
+                f"there are {self.outputs} outputs; functions have inputs of their own for one output only"
+            )
+        s, k, _ = x.shape
+        columns = slice(first, first + s)
+        [rows] = self.blocks(x.flatten(0, 1), s * k)
+        assert self.prior is not None
+        pulled = self.kernel(rows, self.support).unflatten(0, (s, k))
+        values = pulled @ (self.mean_weights - self.sample_weights[:, columns]).mT[:, :, None]
+        features = self.prior.features(rows).unflatten(0, (s, k))
+        values = values + features @ self.prior.weights[:, columns].mT[:, :, None].to(rows.dtype)
+        return self.units.restore(values + self.center.to(rows.dtype))[..., 0].to(self.dtype)
+
     def mean(self, x: Tensor) -> Float[Tensor, "m c"]:
         """``m + K_(·)X α_y``, in standard units."""
         return self.pull(x, self.mean_weights) + self.center.to(x.dtype)
@@ -120,10 +147,10 @@ class Paths(nn.Module):
         """``K_xX weights``, in tiles."""
         return KernelOperator(self.kernel, x, self.support, memory=0) @ weights
 
-    def blocks(self, x: Tensor) -> Iterator[Tensor]:
+    def blocks(self, x: Tensor, size: int = BLOCK) -> Iterator[Tensor]:
         """Checked inputs in standard units and the precision of the solution, some rows at a time."""
         x = self.require_inputs(x)
-        parts = (take_rows(x, slice(i, i + BLOCK)) for i in range(0, x.shape[0], BLOCK))
+        parts = (take_rows(x, slice(i, i + size)) for i in range(0, x.shape[0], size))
         return (self.units.inputs(part.to(self.support.dtype)) for part in parts)
 
     def require_inputs(self, x: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
-"""Adam on one small vector."""
+"""Adam on one small tensor."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float
 from torch import Tensor
 
 DECAY = (0.9, 0.999)
@@ -21,11 +21,11 @@ class Adam:
     tensor([ 0.1000, -0.1000], dtype=torch.float64)
     """
 
-    def __init__(self, like: Float64[Tensor, " p"], learning_rate: float) -> None:
+    def __init__(self, like: Float[Tensor, "*p"], learning_rate: float) -> None:
         self.learning_rate, self.count = learning_rate, 0
         self.mean, self.square = torch.zeros_like(like), torch.zeros_like(like)
 
-    def step(self, gradient: Float64[Tensor, " p"]) -> Float64[Tensor, " p"]:
+    def step(self, gradient: Float[Tensor, "*p"]) -> Float[Tensor, "*p"]:
         """What to add to go up."""
         self.count += 1
         self.mean = DECAY[0] * self.mean + (1.0 - DECAY[0]) * gradient
