@@ -50,8 +50,8 @@ def thompson(
     ``bounds`` is ``(low, high)``, a number or ``(d,)`` each. All functions are evaluated at ``candidates``, half of
     them anywhere in the box, half near data where the mean is largest; from the best ``starts`` of each, Adam climbs
     for ``steps``. Its first step is of ``learning_rate``, a share of the box, the last of nothing. Observe the function
-    there, ``posterior = posterior.condition_on(x, y)``, and ask again; for a minimum, condition on ``−y``. Thesis,
-    sections 2.3 and 4.5.2.
+    there, condition on all data anew, which draws other functions, and ask again; for a minimum, condition on ``−y``.
+    Thesis, sections 2.3 and 4.5.2.
 
     >>> import matheron as mt
     >>> g = torch.Generator().manual_seed(0)
