@@ -64,6 +64,7 @@ SMALLER = {
         "inducing": 20,
         "seeds": (0, 1),
     },
+    "molecules": {"rows": 120, "inducing": 20, "evidence_rows": 40, "passes": 5.0, "epochs": 5.0, "samples": 4},
     "thompson-step": {"repeats": 3, "inputs": 51, "steps": 10},
     "evaluation-functionals": {"inputs": 101},
     "evidence-and-elbos": {"precisions": 21},
