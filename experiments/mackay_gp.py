@@ -42,7 +42,15 @@ def run(config: Config, progress: Progress) -> Report:
     for name in progress(config.sets, "sets"):
         split = random_rows(name, config.rows, config.seed)
         for what in ("scales", "all"):
-            traces = {way: trace(name, what, way, split.X_train, split.y_train, config) for way in WAYS}
+            traces = {
+                way: progress.once(
+                    f"{name}, {what}, {way}",
+                    lambda way=way, name=name, what=what, split=split: trace(
+                        name, what, way, split.X_train, split.y_train, config
+                    ),
+                )
+                for way in WAYS
+            }
             best = max(max(evidences) for evidences in traces.values())
             for way, evidences in traces.items():
                 steps = next((i for i, value in enumerate(evidences) if value >= best - CLOSE), None)

@@ -119,3 +119,13 @@ def test_what_does_not_fit_is_refused_with_sizes(monkeypatch):
     gp = mt.GaussianProcess(mt.kernels.RBF())
     with pytest.raises(MemoryError, match=r"40 rows needs .* GiB .*'iterative'"):
         gp.log_evidence(*problem())
+
+
+def test_without_gradients_none_is_computed(monkeypatch):
+    monkeypatch.setattr("matheron.gp.evidence.contract", None)
+    X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+    gp = mt.GaussianProcess(mt.kernels.RBF())
+    with torch.no_grad():
+        value = gp.log_evidence(X, X[:, 0])
+    monkeypatch.undo()
+    torch.testing.assert_close(value, gp.log_evidence(X, X[:, 0]).detach())

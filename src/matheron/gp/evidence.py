@@ -53,6 +53,8 @@ def log_evidence(
     >>> log_evidence(RBF(), torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1), torch.zeros(1)).item()  # N(0; 0, 2)
     -1.2655121...
     """
+    if not torch.is_grad_enabled():  # which the function could not tell: its inputs ask for a gradient all the same
+        return torch.tensor(_solved(kernel, X, Y, noise, mean)[0], dtype=torch.float64, device=X.device)
     return _Evidence.apply(kernel, X, Y, noise, mean, *kernel.parameters())
 
 
@@ -61,11 +63,11 @@ class _Evidence(torch.autograd.Function):
     def forward(
         ctx: Any, kernel: Kernel, X: Tensor, Y: Tensor, noise: Tensor, mean: Tensor, *parameters: Tensor
     ) -> Tensor:
-        wanted, inputs = any(ctx.needs_input_grad), ctx.needs_input_grad[1]
-        found = exact_evidence(kernel, X, Y, noise, mean, gradient=wanted, inputs=inputs)
-        if wanted:
-            of_data = [None if g is None else g.to(X.dtype) for g in (found.inputs, found.targets)]
-            ctx.save_for_backward(*of_data, found.noise.to(noise.dtype), found.mean.to(mean.dtype), *found.kernel)
+        if not any(ctx.needs_input_grad):
+            return torch.tensor(_solved(kernel, X, Y, noise, mean)[0], dtype=torch.float64, device=X.device)
+        found = exact_evidence(kernel, X, Y, noise, mean, inputs=ctx.needs_input_grad[1])
+        of_data = [None if g is None else g.to(X.dtype) for g in (found.inputs, found.targets)]
+        ctx.save_for_backward(*of_data, found.noise.to(noise.dtype), found.mean.to(mean.dtype), *found.kernel)
         return torch.tensor(found.value, dtype=torch.float64, device=X.device)
 
     @staticmethod
@@ -82,7 +84,6 @@ def exact_evidence(
     noise: Float[Tensor, " n"],
     mean: Float[Tensor, " c"],
     *,
-    gradient: bool = True,
     inputs: bool = False,
 ) -> Evidence:
     """``−½ Σ_c r_cᵀ H⁻¹ r_c − (c/2) log det H − (nc/2) log 2π`` with ``H = K + N``, ``r = y − m``, by Cholesky.
@@ -91,17 +92,8 @@ def exact_evidence(
     ``H⁻¹`` takes the place of the factor, that of ``H``, so that memory is ``8 n²`` bytes and a few tiles. That in the
     targets is ``−A``, and with ``inputs=True`` there is one in these.
     """
-    n, c = Y.shape
-    require_memory(n, X.device)
-    X, Y, noise, mean = (t.detach().to(torch.float64) for t in (X, Y, noise, mean))
-    factor = factorized(kernel, X, noise)
-    residual = Y - mean
-    weights = substitute(factor, residual)
-    fit = float((residual * weights).sum())
-    value = -0.5 * fit - c * float(factor.diagonal().log().sum()) - 0.5 * n * c * math.log(2.0 * math.pi)
-    if not gradient:
-        nothing = torch.empty(0, dtype=torch.float64)
-        return Evidence(value, [], nothing, nothing, nothing)
+    value, factor, weights = _solved(kernel, X, Y, noise, mean)
+    X, c = X.detach().to(torch.float64), Y.shape[1]
     inverse = torch.cholesky_inverse(factor, out=factor)
 
     def weigh(rows: slice, columns: slice, scale: float, out: Tensor) -> None:
@@ -111,6 +103,22 @@ def exact_evidence(
     by_noise = 0.5 * (weights.square().sum(1) - c * inverse.diagonal())
     by_inputs = contract_inputs(kernel, X, weigh) if inputs else None
     return Evidence(value, contract(kernel, X, weigh), by_noise, weights.sum(0), -weights, by_inputs)
+
+
+@torch.no_grad()
+def _solved(
+    kernel: Kernel, X: Tensor, Y: Tensor, noise: Tensor, mean: Tensor
+) -> tuple[float, Float[Tensor, "n n"], Float[Tensor, "n c"]]:
+    """The log evidence, ``L`` with ``L Lᵀ = H``, and ``A = H⁻¹ r``."""
+    n, c = Y.shape
+    require_memory(n, X.device)
+    X, Y, noise, mean = (t.detach().to(torch.float64) for t in (X, Y, noise, mean))
+    factor = factorized(kernel, X, noise)
+    residual = Y - mean
+    weights = substitute(factor, residual)
+    fit = float((residual * weights).sum())
+    value = -0.5 * fit - c * float(factor.diagonal().log().sum()) - 0.5 * n * c * math.log(2.0 * math.pi)
+    return value, factor, weights
 
 
 def factorized(kernel: Kernel, X: Float[Tensor, "n d"], noise: Float[Tensor, " n"]) -> Float[Tensor, "n n"]:
