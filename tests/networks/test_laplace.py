@@ -399,6 +399,29 @@ def test_noise_of_another_shape_is_refused() -> None:
         LinearizedLaplace(model, Wrong(), "isotropic").fit((X, torch.ones(24, 1)), em_steps=0, final_samples=2)
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_a_likelihood_that_broadcasts_its_targets_is_refused() -> None:
+    class Broadcast(Counts):
+        def negative_log_likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return (outputs.exp() - targets * outputs + torch.lgamma(targets + 1)).sum(1)
+
+    model, X, _ = problem("binary")
+    la = LinearizedLaplace(model, Broadcast(), "isotropic")
+    y = torch.arange(24.0, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"targets \(24,\) and outputs \(24, 1\) are broadcast"):
+        la.fit((X, y), em_steps=0, final_samples=2)
+    la.fit((X, y[:, None]), em_steps=0, final_samples=2)
+    with pytest.raises(ValueError, match="are broadcast"):
+        la.log_prob(X, y)
+
+    class Summed(Counts):
+        def negative_log_likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return super().negative_log_likelihood(outputs, targets).sum()
+
+    with pytest.raises(ValueError, match=r"negative_log_likelihood of Summed gave \(\) for 24 data"):
+        LinearizedLaplace(model, Summed(), "isotropic").fit((X, y[:, None]), em_steps=0, final_samples=2)
+
+
 def test_observations_are_drawn_by_the_likelihood() -> None:
     model, X, _ = problem("binary")
     y = torch.poisson(model(X).detach().exp(), generator=torch.Generator().manual_seed(0))

@@ -14,7 +14,7 @@ from torch import Tensor
 from matheron.archive import digest
 from matheron.linear import Batch, Curvature, Data, StoredData
 from matheron.networks.inputs import batch_size, flat, moved, tensors
-from matheron.networks.likelihood import Likelihood
+from matheron.networks.likelihood import Likelihood, losses
 from matheron.networks.likelihoods import Gaussian
 from matheron.networks.linearization import KeptLinearization, Linearization
 from matheron.networks.loading import Loading
@@ -203,7 +203,7 @@ class NetworkData(Data):
                     f"the model gives NaN or infinite outputs in batch {len(marks)}; train it again or mend the inputs"
                 )
             targets = self.likelihood.require_targets(y, outputs)
-            if not bool(self.likelihood.negative_log_likelihood(outputs, targets).isfinite().all()):
+            if not bool(losses(self.likelihood, outputs, targets).isfinite().all()):
                 raise ValueError(
                     f"the loss of batch {len(marks)} is NaN or infinite; check its targets and the likelihood"
                 )
