@@ -65,6 +65,8 @@ def log_evidence(
     >>> round(found.log_determinant, 4)  # log(1 + 3)
     1.3863
     """
+    require_count("probes", probes)
+    require_count("steps", steps)
     loss, column = 0.0, w[:, None]
     for batch in data.batches():
         loss += float(batch.loss(batch.features @ column))

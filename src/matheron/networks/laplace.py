@@ -90,7 +90,7 @@ class LinearizedLaplace:
         self.likelihood = likelihood_of(likelihood)
         self.tangent = TangentModel(model, parameters=parameters, forward=forward, method=jvp, memory=memory)
         self.prior_name, self.offset, self.evidence, self.curvature = prior, offset, evidence, curvature
-        self._start = require_precision(prior, self.tangent, prior_precision)
+        self._start = require_precision(prior, self.tangent.names, prior_precision)
         self._prior: Prior | None = None
         self._samples: Tensor | None = None
         self._dimension = 0.0
@@ -149,7 +149,7 @@ class LinearizedLaplace:
         if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)
         self.history = found.history
-        dtype, mode = self.tangent.dtype, found.mode if em_steps else self.mode
+        dtype, mode = self.tangent.dtype, found.mode
         self.adopt(
             found.prior.cast(dtype), found.final.samples.to(dtype), None if mode is None else mode.to(dtype),
             found.effective_dimension,
@@ -236,10 +236,13 @@ class LinearizedLaplace:
 
     def _deviations(self, x: Any) -> Iterator[tuple[Float[Tensor, "b c"], Float[Tensor, "s b c"]]]:
         """``g(ṽ, x)`` and ``J(x)ζ_j``: apart, as rounding of the sum would take what is small beside the mean."""
-        samples = self.samples
+        samples, none = self.samples, True
         for part in inputs_of(x) if isinstance(x, DataLoader) else (x,):
             mean, pushed = self.tangent.value_and_jvp(moved(part, self.tangent.device), samples)
+            none = False
             yield flat(mean), pushed.reshape(*pushed.shape[:2], -1)
+        if none:
+            raise ValueError("x is a DataLoader without a batch; give it at least one")
 
     def whitened_samples(self, x: Any) -> Float[Tensor, "s b c"]:
         """``Lᵀ J(x)ζ_j`` with ``B = LLᵀ``: functions around the mean in units of what one observation's noise blurs.
@@ -260,15 +263,16 @@ class LinearizedLaplace:
         ``loader`` are the training data; the error is that of the determinant. See
         :func:`~matheron.linear.log_evidence`.
         """
+        require_count("probes", probes)
+        require_count("batch_size", batch_size)
+        prior, at = self.prior, self.mode if self.evidence == "tangent" else self.tangent.weights
+        if at is None:
+            raise RuntimeError("the tangent model's optimum is not known; fit with em_steps of at least 1")
         # The network's own weights predict what the network does, whatever the tangent model leaves out.
         data = self._data(Loading.of(loader, batch_size), affine=self.offset == "affine" or self.evidence == "network")
-        at = self.tangent.weights
         if self.evidence == "tangent":
-            if self.mode is None:
-                raise RuntimeError("the tangent model's optimum is not known; fit with em_steps of at least 1")
-            at = self.mode
             data = data.following(at)
-        found = log_evidence(data, self.prior, at, probes=probes, generator=generator)
+        found = log_evidence(data, prior, at, probes=probes, generator=generator)
         if not isinstance(self.likelihood, Gaussian):
             return found
         constant = 0.5 * data.num_rows * math.log(2.0 * math.pi * self.likelihood.noise)

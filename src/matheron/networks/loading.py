@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 from matheron.networks.augmentation import held, repeats
 from matheron.networks.inputs import batch_size as size_of
-from matheron.networks.inputs import rows, tensors
+from matheron.networks.inputs import rows
 
 BATCH = 128
 """Data per batch where only a data set is given."""
@@ -40,6 +40,8 @@ class Rows(Dataset[tuple[Any, Tensor]]):
 
     def __init__(self, inputs: Any, targets: Tensor) -> None:
         self.inputs, self.targets = inputs, targets
+        if not isinstance(targets, Tensor):
+            raise TypeError(f"the targets are {type(targets).__name__}; convert them with torch.as_tensor")
         if targets.ndim == 0 or len(targets) != len(self):
             raise ValueError(
                 f"the targets have shape {tuple(targets.shape)} but there are {len(self)} inputs; give one target each"
@@ -138,10 +140,10 @@ def parts(batch: Any) -> tuple[Any, Any]:
 
 
 def _is_pair(loader: Any) -> bool:
-    """Whether these are all inputs and all targets; two batches have no tensor for the second."""
-    if not isinstance(loader, (tuple, list)) or len(loader) != 2 or not isinstance(loader[1], Tensor):
+    """Whether these are all inputs and all targets, rather than two batches, which have parts of their own."""
+    if not isinstance(loader, (tuple, list)) or len(loader) != 2:
         return False
-    return next(tensors(loader[0]), None) is not None
+    return isinstance(loader[0], Tensor) or not isinstance(loader[1], (tuple, list, Mapping))
 
 
 def _as_it_is(batch: Any) -> Any:
