@@ -26,7 +26,7 @@ from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
 from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, require_link, squash
 from matheron.networks.priors import DRAWS, NAMES, estimator_of, require_draws, require_precision, starting_prior
-from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
+from matheron.networks.report import LITTLE, MUCH, LaplaceReport, warn_of_certainty, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
 from matheron.networks.trial import METHODS
 from matheron.seeds import draw_seed
@@ -138,6 +138,7 @@ class LinearizedLaplace:
         offset_share = data.offset_share()
         if em_steps and offset_share > MUCH and self.evidence == "tangent":
             warn_of_offset(offset_share)
+        certain = em_steps > 0 and self.curvature == "network" and data.curvature_share() < LITTLE
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
         classical = AtWeights(choice.step, self.tangent.weights.to(held.dtype))
         found = fit_posterior(
@@ -148,6 +149,8 @@ class LinearizedLaplace:
         )  # fmt: skip
         if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)
+        if certain and found.effective_dimension < 1.0:
+            warn_of_certainty(data.curvature_share(), found.effective_dimension)
         self.history = found.history
         dtype, mode = self.tangent.dtype, found.mode
         self.adopt(

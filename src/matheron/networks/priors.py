@@ -58,7 +58,7 @@ def starting_prior(
     """
     options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": data.dtype, "device": data.device}
     if name == "g":
-        found = g_prior_scale(data, draws, generator, tangent.groups)
+        found = g_prior_scale(data, draws, generator, tangent.groups, dtype=tangent.dtype)
         start = max(1.0, tangent.num_weights / data.num_data) if precision is None else precision
         return DiagonalPrior(start, scale=found.scale, **options), found.floored
     if name == "isotropic":
