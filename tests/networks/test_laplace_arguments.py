@@ -199,3 +199,23 @@ def test_the_evidence_is_refused_before_any_pass() -> None:
     la.fit((X, CLASSES), em_steps=0, final_samples=2)
     with pytest.raises(RuntimeError, match="optimum is not known"):
         la.log_evidence(None)
+
+
+def test_inputs_of_another_precision_are_said() -> None:
+    with pytest.raises(RuntimeError, match=r"x is torch\.float64 but the model is torch\.float32"):
+        LinearizedLaplace(network()).fit((X.double(), CLASSES))
+    la = fit(CLASSES, prior="isotropic")
+    with pytest.raises(RuntimeError, match=r"for example x\.to\(torch\.float32\)"):
+        la(X.double())
+
+
+def test_keys_that_a_model_does_not_take_are_said() -> None:
+    class Named(nn.Linear):
+        def forward(self, features: Tensor) -> Tensor:
+            return super().forward(features)
+
+    batch = {"features": X, "index": torch.arange(8)}
+    with pytest.raises(TypeError, match=r"x has the keys \['features', 'index'\], which forward\(features"):
+        LinearizedLaplace(Named(2, 3).eval()).fit((batch, CLASSES))
+    la = LinearizedLaplace(Named(2, 3).eval(), forward=lambda model, x: model(x["features"]))
+    la.fit((batch, CLASSES), em_steps=0, final_samples=2)

@@ -53,6 +53,24 @@ def binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
+def hint(network: Network, x: Any, dtype: torch.dtype) -> str | None:
+    """What about a batch may be why the network could not be run on it.
+
+    >>> hint(Network(nn.Linear(2, 1)), torch.ones(3, 2).double(), torch.float32)
+    'x is torch.float64 but the model is torch.float32; convert one, for example x.to(torch.float32)'
+    """
+    other = next((t.dtype for t in tensors(x) if t.is_floating_point() and t.dtype != dtype), None)
+    if other is not None:
+        return f"x is {other} but the model is {dtype}; convert one, for example x.to({dtype})"
+    signature = inspect.signature(network.model.forward)
+    if network.by is None and isinstance(x, Mapping) and not binds(signature, **x):
+        return (
+            f"x has the keys {list(x)}, which forward{signature} does not take as keywords, and so it was handed over "
+            "whole; leave out what the model has no use for, or give forward=, a function of (model, x)"
+        )
+    return None
+
+
 def single_output(outputs: Any) -> Tensor:
     """The tensor among what a network returned."""
     if not isinstance(outputs, Tensor):

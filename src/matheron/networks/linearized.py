@@ -67,10 +67,16 @@ class LinearizedNetwork:
                 stacklevel=4,
             )
         with linearizing(self.model), torch.inference_mode(False):
-            if self.way is None:
-                self.way = self._settle(x)
-            self._require_unchanged()
-            yield
+            try:
+                if self.way is None:
+                    self.way = self._settle(x)
+                self._require_unchanged()
+                yield
+            except Exception as error:
+                said = inputs.hint(self.network, x, self.weights.dtype)
+                if said is not None:
+                    error.add_note(said)
+                raise
 
     def point(self) -> Named:
         """``ṽ`` by name, without gradients; nothing is copied."""
