@@ -480,3 +480,37 @@ def test_factorized_a_network_in_float32_is_as_good_as_in_float64(
         assert la.samples.dtype == la.prior.dtype == dtype
         found.append(torch.cat(la(X.to(dtype))).double())
     torch.testing.assert_close(found[0], found[1], rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("jvp", ["forward", "double-vjp"])
+@pytest.mark.parametrize("likelihood", ["classification", "binary"])
+def test_inference_mode(likelihood: str, jvp: str) -> None:
+    """Batches that are made inside have no derivatives of their own."""
+    model, X, y = problem(likelihood)
+    kind = likelihood if likelihood == "classification" else Counts()
+    options = {"em_steps": 1, "num_samples": 2, "final_samples": 3, "batch_size": 7, "generator": 0}
+    expected = LinearizedLaplace(model, kind, jvp=jvp).fit((X, y.reshape(len(y), -1)), **options)
+    with torch.inference_mode():
+        loader = DataLoader(TensorDataset(X, y.reshape(len(y), -1)), batch_size=7)
+        la = LinearizedLaplace(model, kind, jvp=jvp).fit(loader, **options)
+        drawn = torch.cat([la.functional_samples(x) for x, _ in loader], dim=1)
+    torch.testing.assert_close(drawn.clone(), expected.functional_samples(X))
+    torch.testing.assert_close(la.functional_samples(X), expected.functional_samples(X))
+
+
+def test_automatic_casts_do_not_reach_derivatives() -> None:
+    model, X, y = problem("classification")
+    model, X = model.float(), X.float()
+    options = {"em_steps": 1, "num_samples": 2, "final_samples": 3, "generator": 0}
+    expected = LinearizedLaplace(model).fit((X, y), **options)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        la = LinearizedLaplace(model).fit((X, y), **options)
+        drawn = la.functional_samples(X)
+    torch.testing.assert_close(drawn, expected.functional_samples(X), rtol=0.0, atol=0.0)
+
+
+def test_a_traced_module() -> None:
+    model, X, y = problem("classification")
+    options = {"em_steps": 1, "num_samples": 2, "final_samples": 3, "generator": 0}
+    la = LinearizedLaplace(torch.jit.trace(model, X[:3])).fit((X, y), **options)
+    torch.testing.assert_close(la(X), LinearizedLaplace(model).fit((X, y), **options)(X))

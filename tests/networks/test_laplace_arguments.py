@@ -219,3 +219,13 @@ def test_keys_that_a_model_does_not_take_are_said() -> None:
         LinearizedLaplace(Named(2, 3).eval()).fit((batch, CLASSES))
     la = LinearizedLaplace(Named(2, 3).eval(), forward=lambda model, x: model(x["features"]))
     la.fit((batch, CLASSES), em_steps=0, final_samples=2)
+
+
+def test_outputs_that_differ_in_number_are_refused() -> None:
+    class PerToken(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)[..., 0]
+
+    batches = [(torch.ones(4, length, 2), torch.ones(4, length)) for length in (3, 5)]
+    with pytest.raises(ValueError, match="the model gives 5 outputs in batch 1 and 3 before"):
+        LinearizedLaplace(PerToken(2, 1).eval(), "regression").fit(batches)

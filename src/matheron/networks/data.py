@@ -210,6 +210,11 @@ class NetworkData(Data):
                 raise ValueError(
                     f"the model gives NaN or infinite outputs in batch {len(marks)}; train it again or mend the inputs"
                 )
+            if outputs.shape[1] * data != rows:
+                raise ValueError(
+                    f"the model gives {outputs.shape[1]} outputs in batch {len(marks)} and {rows // data} before: "
+                    "give all as many, with forward= for those of a sequence"
+                )
             targets = self.likelihood.require_targets(y, outputs)
             if not bool(losses(self.likelihood, outputs, targets).isfinite().all()):
                 raise ValueError(

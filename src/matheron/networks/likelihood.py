@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from matheron.linear.curvature import BlockCurvature, Curvature
+from matheron.networks.inputs import ordinary
 from matheron.operators import Operator
 from matheron.operators.base import Index
 
@@ -61,8 +62,8 @@ class Likelihood(ABC):
 
     def gradient(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, "b c"]:
         """``∂_f (−log p(y_i | f_i))``; by automatic differentiation where a likelihood has no formula of its own."""
-        with torch.enable_grad():
-            outputs = outputs.detach().requires_grad_(True)
+        with torch.inference_mode(False), torch.enable_grad():
+            outputs, targets = ordinary(outputs.detach()).requires_grad_(True), ordinary(targets)
             return torch.autograd.grad(self.negative_log_likelihood(outputs, targets).sum(), outputs)[0]
 
     def misfit(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, " b"]:

@@ -87,7 +87,7 @@ class LinearizedNetwork:
         chosen = self.weights.parameters
         held = {f"model.{name}": p.detach() for name, p in self.model.named_parameters() if name not in chosen}
         buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in self.written}
-        size = inputs.batch_size(x)
+        size, x = inputs.batch_size(x), inputs.ordinary(x)
 
         def g(point: Named) -> Tensor:
             fresh = {f"model.{name}": buffer.clone() for name, buffer in buffers.items()}
