@@ -133,6 +133,11 @@ class DiagonalPrior(Prior):
         spread = self._values.rsqrt().to(dtype=self.dtype, device=self.device)
         spread = spread[0] if self.groups is None else spread[self.groups]
         self._spread = (spread if self.scale is None else spread * self.scale).reshape(-1, 1)
+        if not bool(self._spread.square().isfinite().all()):
+            raise ValueError(
+                f"precision of {float(self._values.min()):.2g} makes prior variances beyond the range of {self.dtype}; "
+                "raise it, or use double precision"
+            )
 
     @property
     def values(self) -> Float[Tensor, " g"]:
