@@ -27,6 +27,8 @@ def linearizing(model: nn.Module) -> Iterator[None]:
     try:
         for module, _ in attributes:
             module.training = False
+            if isinstance(module, nn.Embedding):  # what it makes of gradients is for optimizers, and no derivative
+                module.sparse, module.scale_grad_by_freq = False, False
         torch.backends.mha.set_fastpath_enabled(False)
         with ExitStack() as stack:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
