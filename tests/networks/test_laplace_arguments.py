@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from matheron.linear import Descent
 from matheron.networks import Gaussian, LinearizedLaplace
@@ -229,3 +229,10 @@ def test_outputs_that_differ_in_number_are_refused() -> None:
     batches = [(torch.ones(4, length, 2), torch.ones(4, length)) for length in (3, 5)]
     with pytest.raises(ValueError, match="the model gives 5 outputs in batch 1 and 3 before"):
         LinearizedLaplace(PerToken(2, 1).eval(), "regression").fit(batches)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_predictions_in_an_order_nobody_knows_are_said(shuffle: bool, recwarn: pytest.WarningsRecorder) -> None:
+    la = LinearizedLaplace(network(), prior="isotropic").fit((X, CLASSES), em_steps=0, final_samples=2, generator=0)
+    la(DataLoader(TensorDataset(X, CLASSES), batch_size=3, shuffle=shuffle))
+    assert sum("DataLoader that shuffles" in str(warning.message) for warning in recwarn) == int(shuffle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 from matheron.networks.augmentation import held, repeats
@@ -27,6 +29,9 @@ BATCH = 128
 
 LABELS = "labels"
 """Where the targets of a batch that is a mapping stand."""
+
+SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+"""Samplers that give another order in every pass."""
 
 
 class Rows(Dataset[tuple[Any, Tensor]]):
@@ -116,6 +121,12 @@ class Loading:
 
 def inputs_of(loader: Iterable[Any]) -> Iterator[Any]:
     """The inputs of every batch, with or without targets beside them."""
+    if isinstance(loader, DataLoader) and isinstance(loader.sampler, SHUFFLING):
+        warnings.warn(
+            "x is a DataLoader that shuffles: predictions are in an order of its own, not that of its data set or of "
+            "targets beside it; give one with shuffle=False",
+            stacklevel=4,
+        )
     for batch in loader:
         if isinstance(batch, Mapping):
             yield {key: value for key, value in batch.items() if key != LABELS}
