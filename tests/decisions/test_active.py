@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from matheron.decisions import most_informative
@@ -44,3 +45,14 @@ def test_copies_are_chosen_last() -> None:
     pool = torch.cat([X[best : best + 1].repeat(3, 1), X[:6]])
     chosen = most_informative(la, pool, 4, generator=g).indices.tolist()
     assert sum(i < 3 for i in chosen[:2]) == 1
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_chosen_is_refused_before_the_pool_is_seen() -> None:
+    la = LinearizedLaplace(torch.nn.Linear(2, 1).eval(), "regression")
+    with pytest.raises(TypeError, match="posterior must be a LinearizedLaplace"):
+        most_informative(torch.nn.Linear(2, 1), None, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num must be at least 1"):
+        most_informative(la, None, 0)
+    with pytest.raises(ValueError, match="criterion must be one of"):
+        most_informative(la, None, 2, "entropy")

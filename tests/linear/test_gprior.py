@@ -55,3 +55,11 @@ def test_two_draws_are_too_few(generator):
         g_prior_scale(gaussian()[0], 2, generator)
     with pytest.raises(ValueError, match="one index per weight"):
         g_prior_scale(gaussian()[0], 3, generator, torch.zeros(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float64, 1e17), (torch.float32, 1.0)])
+def test_a_scale_beyond_the_range_of_the_weights_is_that_of_the_rest(dtype, expected, generator):
+    Phi = torch.ones(20, 2, dtype=DOUBLE) * torch.tensor([1.0, 1e-17])
+    data = StoredData(Dense(Phi), GaussianCurvature(1.0, size=20, dtype=DOUBLE))
+    scale = g_prior_scale(data, 5_000, generator, groups=torch.tensor([0, 1]), dtype=dtype).scale * 20**0.5
+    torch.testing.assert_close(scale, torch.tensor([1.0, expected], dtype=DOUBLE), rtol=0.1, atol=0)

@@ -79,3 +79,13 @@ def test_sums_over_many_weights_do_not_stand_still(groups):
     V[-1] = 0.0
     p = DiagonalPrior(1.0 if groups is None else torch.ones(2), num_weights=1002, groups=groups)
     assert p.group_sums(V)[0].tolist() == [2.0**24 + 1000.0] * 2
+
+
+@pytest.mark.parametrize("scale", [None, torch.full((3,), 1e10)])
+def test_variances_beyond_the_range_are_refused(scale):
+    with pytest.raises(
+        ValueError, match=r"precision of 1e-40 makes prior variances beyond the range of torch\.float32"
+    ):
+        DiagonalPrior(1e-40, num_weights=3, scale=scale)
+    wide = DiagonalPrior(1e-40, num_weights=3, scale=None if scale is None else scale.double(), dtype=torch.float64)
+    assert bool(wide.covariance(torch.ones(3, 1, dtype=torch.float64)).isfinite().all())

@@ -1,8 +1,15 @@
 """What one pass measures, against dense matrices."""
 
+import pytest
 import torch
 
-from matheron.linear import draw_regularizers, measure
+from matheron.linear import (
+    DiagonalPrior,
+    draw_regularizers,
+    measure,
+    sample_then_optimize,
+    solve_dense,
+)
 from tests.linear.twins import DOUBLE, gaussian, normal, prior, softmax
 
 
@@ -79,3 +86,12 @@ def test_one_batch_says_nothing_of_variance(generator):
     data, _, _ = gaussian()
     drawn = draw_regularizers(data, 2, generator)
     assert measure(data, prior(1.0, 8), drawn, drawn.unit, None, generator).margin is None
+
+
+@pytest.mark.parametrize("solve", [solve_dense, sample_then_optimize])
+def test_what_is_not_a_number_is_no_posterior(solve):
+    data, _, _ = gaussian(dtype=torch.float32)
+    drawn = draw_regularizers(data, 2, torch.Generator().manual_seed(0), mode=True, keep_noise=True)
+    drawn.unit[1, 3] = torch.nan
+    with pytest.raises(ValueError, match="ended in NaN or infinite weights: prior precisions of 1 to 1"):
+        solve(data, DiagonalPrior(1.0, num_weights=8), drawn)

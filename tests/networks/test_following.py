@@ -119,6 +119,35 @@ def test_a_large_offset_is_said() -> None:
     assert LinearizedLaplace(model, offset="simple").fit((X, y), generator=g).report.offset_share == 0.0
 
 
+def certain(factor: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A network whose predictions of separable data are as certain as ``factor`` has them."""
+    model, X, _ = problem("classification")
+    y = model(X).argmax(1)
+    with torch.no_grad():
+        model[-1].weight.mul_(factor)
+        model[-1].bias.mul_(factor)
+    return model.float(), X.float(), y
+
+
+@pytest.mark.parametrize(("factor", "at", "says"), [(1e4, "network", 1), (1.0, "network", 0), (1e4, "tangent", 0)])
+def test_a_network_that_is_certain_of_its_data_is_said(
+    factor: float, at: str, says: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    model, X, y = certain(factor)
+    LinearizedLaplace(model, prior="isotropic", curvature=at).fit((X, y), final_samples=8, generator=0)
+    assert sum("certain of its training data" in str(warning.message) for warning in recwarn) == says
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("factor", [100.0, 300.0, 1e3])
+def test_the_g_prior_of_a_certain_network_stays_in_range(factor: float) -> None:
+    """Its curvature has squares below the least number of the network's precision, and its scale none above."""
+    model, X, y = certain(factor)
+    la = LinearizedLaplace(model, curvature="tangent").fit((X, y), em_steps=4, final_samples=8, generator=0)
+    assert bool(la.samples.isfinite().all())
+    assert bool(la(X).isfinite().all())
+
+
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 @pytest.mark.parametrize("where", ["tangent", "network"])
 def test_log_evidence(kind: str, where: str) -> None:

@@ -399,6 +399,29 @@ def test_noise_of_another_shape_is_refused() -> None:
         LinearizedLaplace(model, Wrong(), "isotropic").fit((X, torch.ones(24, 1)), em_steps=0, final_samples=2)
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_a_likelihood_that_broadcasts_its_targets_is_refused() -> None:
+    class Broadcast(Counts):
+        def negative_log_likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return (outputs.exp() - targets * outputs + torch.lgamma(targets + 1)).sum(1)
+
+    model, X, _ = problem("binary")
+    la = LinearizedLaplace(model, Broadcast(), "isotropic")
+    y = torch.arange(24.0, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"targets \(24,\) and outputs \(24, 1\) are broadcast"):
+        la.fit((X, y), em_steps=0, final_samples=2)
+    la.fit((X, y[:, None]), em_steps=0, final_samples=2)
+    with pytest.raises(ValueError, match="are broadcast"):
+        la.log_prob(X, y)
+
+    class Summed(Counts):
+        def negative_log_likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return super().negative_log_likelihood(outputs, targets).sum()
+
+    with pytest.raises(ValueError, match=r"negative_log_likelihood of Summed gave \(\) for 24 data"):
+        LinearizedLaplace(model, Summed(), "isotropic").fit((X, y[:, None]), em_steps=0, final_samples=2)
+
+
 def test_observations_are_drawn_by_the_likelihood() -> None:
     model, X, _ = problem("binary")
     y = torch.poisson(model(X).detach().exp(), generator=torch.Generator().manual_seed(0))
@@ -457,3 +480,37 @@ def test_factorized_a_network_in_float32_is_as_good_as_in_float64(
         assert la.samples.dtype == la.prior.dtype == dtype
         found.append(torch.cat(la(X.to(dtype))).double())
     torch.testing.assert_close(found[0], found[1], rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("jvp", ["forward", "double-vjp"])
+@pytest.mark.parametrize("likelihood", ["classification", "binary"])
+def test_inference_mode(likelihood: str, jvp: str) -> None:
+    """Batches that are made inside have no derivatives of their own."""
+    model, X, y = problem(likelihood)
+    kind = likelihood if likelihood == "classification" else Counts()
+    options = {"em_steps": 1, "num_samples": 2, "final_samples": 3, "batch_size": 7, "generator": 0}
+    expected = LinearizedLaplace(model, kind, jvp=jvp).fit((X, y.reshape(len(y), -1)), **options)
+    with torch.inference_mode():
+        loader = DataLoader(TensorDataset(X, y.reshape(len(y), -1)), batch_size=7)
+        la = LinearizedLaplace(model, kind, jvp=jvp).fit(loader, **options)
+        drawn = torch.cat([la.functional_samples(x) for x, _ in loader], dim=1)
+    torch.testing.assert_close(drawn.clone(), expected.functional_samples(X))
+    torch.testing.assert_close(la.functional_samples(X), expected.functional_samples(X))
+
+
+def test_automatic_casts_do_not_reach_derivatives() -> None:
+    model, X, y = problem("classification")
+    model, X = model.float(), X.float()
+    options = {"em_steps": 1, "num_samples": 2, "final_samples": 3, "generator": 0}
+    expected = LinearizedLaplace(model).fit((X, y), **options)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        la = LinearizedLaplace(model).fit((X, y), **options)
+        drawn = la.functional_samples(X)
+    torch.testing.assert_close(drawn, expected.functional_samples(X), rtol=0.0, atol=0.0)
+
+
+def test_a_traced_module() -> None:
+    model, X, y = problem("classification")
+    options = {"em_steps": 1, "num_samples": 2, "final_samples": 3, "generator": 0}
+    la = LinearizedLaplace(torch.jit.trace(model, X[:3])).fit((X, y), **options)
+    torch.testing.assert_close(la(X), LinearizedLaplace(model).fit((X, y), **options)(X))

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from matheron.linear import Descent
-from matheron.networks import LinearizedLaplace
+from matheron.networks import Gaussian, LinearizedLaplace
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -162,3 +163,76 @@ def test_outputs_that_depend_on_the_batch_are_said(tracked: bool, recwarn: pytes
 def test_float64_is_kept() -> None:
     la = LinearizedLaplace(network().double()).fit((X.double(), CLASSES), final_samples=2, generator=torch.Generator())
     assert la(X.double()).dtype == la.samples.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("pair", "error", "says"),
+    [
+        ((X, CLASSES.numpy()), TypeError, "the targets are ndarray; convert them with torch.as_tensor"),
+        ((X, CLASSES.tolist()), TypeError, "the targets are list"),
+        ((X.numpy(), CLASSES), TypeError, "ndarray without a tensor"),
+        (({"x": X}, CLASSES.numpy()), TypeError, "the targets are ndarray"),
+    ],
+)
+def test_pairs_that_are_not_tensors(pair: object, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        LinearizedLaplace(network()).fit(pair)
+
+
+def test_predictions_for_no_batch() -> None:
+    la = fit(CLASSES, prior="isotropic")
+    for predict in (la, la.functional_samples, la.whitened_samples):
+        with pytest.raises(ValueError, match="x is a DataLoader without a batch"):
+            predict(DataLoader([]))
+
+
+def test_a_noise_is_one_number() -> None:
+    with pytest.raises(ValueError, match="noise has 2 values; give one variance"):
+        Gaussian(torch.tensor([0.1, 0.2]))  # type: ignore[arg-type]
+    assert repr(Gaussian(torch.tensor(0.5))) == "Gaussian(noise=0.5, learn=True)"  # type: ignore[arg-type]
+
+
+def test_the_evidence_is_refused_before_any_pass() -> None:
+    la = fit(CLASSES, prior="isotropic")
+    with pytest.raises(ValueError, match="probes must be at least 1"):
+        la.log_evidence(None, probes=0)
+    la.fit((X, CLASSES), em_steps=0, final_samples=2)
+    with pytest.raises(RuntimeError, match="optimum is not known"):
+        la.log_evidence(None)
+
+
+def test_inputs_of_another_precision_are_said() -> None:
+    with pytest.raises(RuntimeError, match=r"x is torch\.float64 but the model is torch\.float32"):
+        LinearizedLaplace(network()).fit((X.double(), CLASSES))
+    la = fit(CLASSES, prior="isotropic")
+    with pytest.raises(RuntimeError, match=r"for example x\.to\(torch\.float32\)"):
+        la(X.double())
+
+
+def test_keys_that_a_model_does_not_take_are_said() -> None:
+    class Named(nn.Linear):
+        def forward(self, features: Tensor) -> Tensor:
+            return super().forward(features)
+
+    batch = {"features": X, "index": torch.arange(8)}
+    with pytest.raises(TypeError, match=r"x has the keys \['features', 'index'\], which forward\(features"):
+        LinearizedLaplace(Named(2, 3).eval()).fit((batch, CLASSES))
+    la = LinearizedLaplace(Named(2, 3).eval(), forward=lambda model, x: model(x["features"]))
+    la.fit((batch, CLASSES), em_steps=0, final_samples=2)
+
+
+def test_outputs_that_differ_in_number_are_refused() -> None:
+    class PerToken(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)[..., 0]
+
+    batches = [(torch.ones(4, length, 2), torch.ones(4, length)) for length in (3, 5)]
+    with pytest.raises(ValueError, match="the model gives 5 outputs in batch 1 and 3 before"):
+        LinearizedLaplace(PerToken(2, 1).eval(), "regression").fit(batches)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_predictions_in_an_order_nobody_knows_are_said(shuffle: bool, recwarn: pytest.WarningsRecorder) -> None:
+    la = LinearizedLaplace(network(), prior="isotropic").fit((X, CLASSES), em_steps=0, final_samples=2, generator=0)
+    la(DataLoader(TensorDataset(X, CLASSES), batch_size=3, shuffle=shuffle))
+    assert sum("DataLoader that shuffles" in str(warning.message) for warning in recwarn) == int(shuffle)

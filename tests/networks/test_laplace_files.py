@@ -149,6 +149,50 @@ def test_noise_that_is_given_stays_given(tmp_path: Path) -> None:
     assert mt.load(tmp_path / "model.matheron", model=model).likelihood == mt.networks.Gaussian(0.2, learn=False)
 
 
+class Shifted(mt.networks.Gaussian):
+    """A likelihood of one's own with a noise."""
+
+
+def test_a_likelihood_of_ones_own_with_noise_stays_what_it_is(tmp_path: Path) -> None:
+    model, X, _ = fitted()
+    la = LinearizedLaplace(model, Shifted(0.2)).fit((X, X[:, :1]), em_steps=1, final_samples=2, generator=0)
+    la.save(tmp_path / "model.matheron")
+    again = mt.load(tmp_path / "model.matheron", model=model, likelihood=Shifted())
+    assert type(again.likelihood) is Shifted
+    assert again.noise == la.noise
+
+
+def test_another_likelihood_is_refused(tmp_path: Path) -> None:
+    model, X, la = fitted("binary")
+    la.save(tmp_path / "model.matheron")
+    with pytest.raises(ValueError, match="the file is of likelihood='binary', got 'regression'"):
+        mt.load(tmp_path / "model.matheron", model=model, likelihood="regression")
+    again = mt.load(tmp_path / "model.matheron", model=model, likelihood="binary")
+    torch.testing.assert_close(again(X), la(X), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="without noise but this posterior has Gaussian"):
+        LinearizedLaplace(model, "regression", "g", parameters="no_biases").load_state_dict(la.state_dict())
+
+
+def test_a_state_that_is_not_whole_is_refused() -> None:
+    _, _, la = fitted()
+    state = la.state_dict()
+    with pytest.raises(ValueError, match="the state lacks samples"):
+        la.load_state_dict({name: value for name, value in state.items() if name != "samples"})
+    for name, value in (("samples", state["samples"][:, 1:]), ("mode", state["mode"][1:])):
+        with pytest.raises(ValueError, match=f"{name} of the state has shape"):
+            la.load_state_dict(state | {name: value})
+
+
+def test_a_posterior_goes_onto_the_model_in_double_precision(tmp_path: Path) -> None:
+    model, X, la = fitted()
+    la.save(tmp_path / "model.matheron")
+    again = mt.load(tmp_path / "model.matheron", model=copy.deepcopy(model).double())
+    torch.testing.assert_close(again.functional_samples(X.double()).float(), la.functional_samples(X))
+    assert again.log_evidence((X.double(), X[:, :1].double())).value == pytest.approx(
+        la.log_evidence((X, X[:, :1])).value, rel=1e-4
+    )
+
+
 @pytest.mark.parametrize("prior", ["isotropic", "layerwise"])
 def test_the_state_of_another_prior_is_refused(prior: str) -> None:
     model, _, la = fitted()

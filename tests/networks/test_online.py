@@ -196,3 +196,18 @@ def test_layers_are_learnt_alike_by_descent() -> None:
             online.update((X, y))
         found.append(online.prior_precision.log10())
     torch.testing.assert_close(found[1], found[0], rtol=0.0, atol=0.3)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_learnt_is_refused_at_once() -> None:
+    model, X, y = problem("classification")
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got NoneType"):
+        OnlineLaplace(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prior_precision has 3 values; prior='g' takes one number"):
+        OnlineLaplace(model, prior="g", prior_precision=torch.ones(3))
+    with pytest.raises(ValueError, match=r"prior_precision has 3 values; .* one for each"):
+        OnlineLaplace(model, prior_precision=torch.ones(3))
+    online = OnlineLaplace(model, prior_precision=torch.ones(2), generator=0).update((X, y))
+    model[0].weight.requires_grad_(False)
+    with pytest.raises(RuntimeError, match=r"parameters were 0\.weight, 2\.weight and now are 2\.weight"):
+        online.update((X, y))

@@ -353,8 +353,18 @@ class Counting(nn.Module):
         return torch.tanh(self.head(x))
 
 
-def test_buffers_written_in_evaluation_mode_are_untouched():
-    model, x = Counting().double().eval(), normal(4, 3)(torch.float64)
+class Replacing(Counting):
+    """Puts another tensor in the place of its buffer."""
+
+    def forward(self, x):
+        self.seen = self.seen + self.head(x).sum()
+        self.last = x
+        return torch.tanh(self.head(x))
+
+
+@pytest.mark.parametrize("network", [Counting, Replacing])
+def test_buffers_written_in_evaluation_mode_are_untouched(network):
+    model, x = network().double().eval(), normal(4, 3)(torch.float64)
     tangent = TangentModel(model)
     W = columns(3, tangent.num_weights)
     tangents = tangent.jvp(x, W)
@@ -363,6 +373,21 @@ def test_buffers_written_in_evaluation_mode_are_untouched():
     assert not hasattr(model, "last")
     model(x)
     assert torch.equal(tangent.jvp(x, W), tangents)
+
+
+@pytest.mark.parametrize("made", [{"sparse": True}, {"scale_grad_by_freq": True}], ids=str)
+def test_what_embeddings_make_of_gradients_is_no_derivative(made):
+    ids, plain = torch.arange(8).reshape(4, 2) % 3, nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Tanh()).double()
+    model = nn.Sequential(nn.Embedding(5, 3, **made), nn.Flatten(), nn.Tanh()).double().eval()
+    model.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(TangentModel(model).jacobian(ids), explicit_jacobian(plain, ids)[1])
+    assert all(getattr(model[0], name) for name in made)
+
+
+def test_embeddings_that_change_their_weights_are_refused():
+    model = nn.Sequential(nn.Embedding(5, 3, max_norm=1.0), nn.Flatten())
+    with pytest.raises(ValueError, match="0 is an embedding with max_norm"):
+        TangentModel(model)
 
 
 class Tied(nn.Module):

@@ -130,3 +130,12 @@ def test_a_random_network_is_refused():
 def test_an_error_of_the_model_itself_comes_through():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         TangentModel(network(torch.square)).predict(x[:, :2])
+
+
+def test_derivatives_that_are_not_finite_are_said():
+    class Root(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + (0.0 * super().forward(x)).sqrt()
+
+    with pytest.raises(RuntimeError, match="forward: its products are NaN or infinite, as that of a square root"):
+        TangentModel(Root(3, 2).double().eval()).jvp(x, torch.ones(1, 8, dtype=torch.float64))

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from matheron.linear.design import Design, greedy_design
+from matheron.arguments import require_count
+from matheron.linear.design import Design, greedy_design, require_criterion
 from matheron.networks import LinearizedLaplace
 
 
@@ -38,4 +39,8 @@ def most_informative(
     >>> most_informative(la, pool, 2, generator=g).indices.tolist()
     [0, 2]
     """
+    if not isinstance(posterior, LinearizedLaplace):
+        raise TypeError(f"posterior must be a LinearizedLaplace that was fitted, got {type(posterior).__name__}")
+    require_count("num", num)
+    require_criterion(criterion)
     return greedy_design(posterior.whitened_samples(pool), num, criterion, generator=generator)

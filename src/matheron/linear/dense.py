@@ -14,7 +14,7 @@ from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
 from matheron.linear.newton import newton
 from matheron.linear.prior import Prior
-from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.regularizers import Regularizers, regularizers_of
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators.memory import SAFE, free_memory, gibibytes
 from matheron.seeds import own_source
@@ -92,10 +92,7 @@ def solve_dense(
             "use sample_then_optimize or solve_dual"
         )
     began, source = time.perf_counter(), own_source(generator)
-    drawn = num if isinstance(num, Regularizers) else None
-    if drawn is None:
-        assert isinstance(num, int)
-        drawn = draw_regularizers(data, num, source, mode=mode)
+    drawn = regularizers_of(num, data, prior, source, mode=mode)
     events: list[str] = []
     factor = positive_factor(hessian(data, prior, None), events)
     pulled = (prior.precision(drawn.center(prior).mT)).double()

@@ -16,7 +16,7 @@ from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
 from matheron.linear.newton import below_rounding, step_length, total_loss
 from matheron.linear.prior import Prior
-from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.regularizers import Regularizers, regularizers_of
 from matheron.linear.samples import Samples, Warm, measure
 from matheron.operators import Diagonal, Operator
 from matheron.operators.base import Index
@@ -210,10 +210,7 @@ def solve_dual(
     """
     settings = settings or (DualSolve() if solver is None else DualSolve(solver=solver))
     source = own_source(generator)
-    drawn = num if isinstance(num, Regularizers) else None
-    if drawn is None:
-        assert isinstance(num, int)
-        drawn = draw_regularizers(data, num, source, mode=mode, keep_noise=True)
+    drawn = regularizers_of(num, data, prior, source, mode=mode, keep_noise=True)
     if drawn.noise is None:
         raise ValueError("regularizers has no noise row by row; draw them with keep_noise=True")
     run = _DualRun(settings, data, prior, drawn, source)

@@ -12,7 +12,7 @@ from torch import Tensor
 from matheron.arguments import require_count
 from matheron.linear.data import Data
 from matheron.linear.dense import hessian
-from matheron.linear.prior import Prior
+from matheron.linear.prior import Prior, require_prior
 from matheron.seeds import own_source
 
 FEW = 2_000
@@ -65,6 +65,9 @@ def log_evidence(
     >>> round(found.log_determinant, 4)  # log(1 + 3)
     1.3863
     """
+    require_prior(prior, data)
+    require_count("probes", probes)
+    require_count("steps", steps)
     loss, column = 0.0, w[:, None]
     for batch in data.batches():
         loss += float(batch.loss(batch.features @ column))
@@ -87,6 +90,7 @@ def log_determinant(
     it is brought to that length, which takes away the variance along it. Directions are kept orthogonal to all before:
     ``steps × probes`` vectors of weights.
     """
+    require_prior(prior, data)
     require_count("probes", probes)
     source = own_source(generator)
     q = prior.draw(probes, source).mT.contiguous()

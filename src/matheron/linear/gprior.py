@@ -41,12 +41,14 @@ def g_prior_scale(
     groups: Int[Tensor, " d"] | None = None,
     *,
     floor: float = 1e-3,
+    dtype: torch.dtype | None = None,
 ) -> GPriorScale:
     """``s² = (1 − 2/k) / mean_j (ΦᵀBε_j)²`` elementwise from ``k = num`` draws, ``Bε ~ N(0, B)``.
 
     The mean of squares is ``M_ii χ²_k / k``, whose inverse is ``k/(k − 2)`` times too large on average: the factor in
     front puts that right. Estimates below ``floor`` times the mean of their own parameter tensor, ``groups``
-    ``(d,)``, are raised to it; a tensor that no datum moves gets the mean of all. The draws are not kept: samples
+    ``(d,)``, are raised to it; a tensor that no datum moves, or by so little that ``s²`` is beyond the range of
+    ``dtype``, that of the data unless given, gets the mean of all. The draws are not kept: samples
     whose regularizers were scaled by their own size would not be Gaussian. Thesis, section 6.2.2.
 
     >>> import torch
@@ -71,6 +73,8 @@ def g_prior_scale(
     means = torch.zeros(len(sizes), dtype=torch.float64, device=data.device)
     means.index_add_(0, groups, squares.double())
     means /= sizes.clamp(min=1)
+    # A power of the least normal number leaves room for the precisions that multiply the scale.
+    means = torch.where(means > torch.finfo(dtype or data.dtype).tiny ** 0.8, means, 0.0)
     overall = means[means > 0].mean() if bool((means > 0).any()) else means.new_ones(())
     least = torch.where(means > 0, floor * means, overall).to(data.dtype)[groups]
     floored = squares < least

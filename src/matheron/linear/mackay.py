@@ -17,7 +17,7 @@ from tqdm import tqdm
 from matheron.arguments import require_between, require_count
 from matheron.linear.data import Data
 from matheron.linear.em_state import EMState, identity_of
-from matheron.linear.prior import Prior
+from matheron.linear.prior import Prior, require_prior
 from matheron.linear.regularizers import Regularizers, draw_regularizers
 from matheron.linear.samples import Measurement, Samples, Warm, WarmStart
 from matheron.linear.sampling import Descent
@@ -208,7 +208,12 @@ def learn_prior(
     """
     require_count("em_steps", em_steps)
     require_between("tolerance", tolerance, 0.0, 1e9)
+    require_prior(prior, data)
+    if estimator not in get_args(Estimator):
+        raise ValueError(f"estimator must be one of {', '.join(get_args(Estimator))}, got {estimator!r}")
     settings = settings if settings is not None else Descent()
+    if not isinstance(settings, EStep):
+        raise TypeError(f"settings must be an E-step such as Descent() or DenseSolve(), got {settings!r}")
     if learn_noise:
         _ = data.noise_precision
     source = own_source(generator)

@@ -17,7 +17,7 @@ from matheron.linear.curvature import Curvature
 from matheron.linear.data import Data
 from matheron.linear.newton import newton
 from matheron.linear.prior import Prior
-from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.regularizers import Regularizers, regularizers_of
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.linear.starting import set_out
 from matheron.operators import Diagonal, Operator
@@ -133,10 +133,7 @@ def solve_primal(
     tensor([4.])
     """
     source = own_source(generator)
-    drawn = num if isinstance(num, Regularizers) else None
-    if drawn is None:
-        assert isinstance(num, int)
-        drawn = draw_regularizers(data, num, source, mode=mode)
+    drawn = regularizers_of(num, data, prior, source, mode=mode)
     run = _PrimalRun(settings or PrimalSolve(), data, prior, drawn, source)
     found = run.finish(mode, warm, 0.0 if num is drawn else drawn.epochs)
     return found.warn()

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from matheron.arguments import require_count, require_float, require_positive
+from matheron.arguments import require_count, require_float, require_positive, require_same
+from matheron.linear.data import Data
 from matheron.seeds import normals
 
 
@@ -132,6 +133,11 @@ class DiagonalPrior(Prior):
         spread = self._values.rsqrt().to(dtype=self.dtype, device=self.device)
         spread = spread[0] if self.groups is None else spread[self.groups]
         self._spread = (spread if self.scale is None else spread * self.scale).reshape(-1, 1)
+        if not bool(self._spread.square().isfinite().all()):
+            raise ValueError(
+                f"precision of {float(self._values.min()):.2g} makes prior variances beyond the range of {self.dtype}; "
+                "raise it, or use double precision"
+            )
 
     @property
     def values(self) -> Float[Tensor, " g"]:
@@ -174,6 +180,17 @@ class DiagonalPrior(Prior):
         """``Σ_i log a_g(i) − 2 Σ_i log s_i``."""
         total = (self.group_sizes * self._values.log()).sum()
         return total if self.scale is None else total - 2.0 * self.scale.double().log().sum().cpu()
+
+
+def require_prior(prior: Any, data: Data) -> None:
+    """Refuse what is no prior over the weights of ``data``."""
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior must be a Prior such as DiagonalPrior, got {type(prior).__name__}")
+    if prior.num_weights != data.num_weights:
+        raise ValueError(
+            f"prior is over {prior.num_weights} weights but the data have {data.num_weights}; give num_weights= theirs"
+        )
+    require_same("prior", prior, "data", data)
 
 
 def _require_groups(groups: Tensor, num_weights: int, num_groups: int) -> None:

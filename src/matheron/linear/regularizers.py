@@ -10,7 +10,7 @@ from torch import Tensor
 
 from matheron.arguments import require_count
 from matheron.linear.data import Data
-from matheron.linear.prior import Prior
+from matheron.linear.prior import Prior, require_prior
 from matheron.seeds import normals
 
 
@@ -78,4 +78,25 @@ def draw_regularizers(
             zero = torch.zeros(batch.rows, 1, dtype=data.dtype, device=data.device)
             columns = torch.cat([columns, batch.loss_gradient(zero)], dim=1)
         totals += (batch.features.T @ columns).mT
+    if not bool(totals.isfinite().all()):
+        raise ValueError(
+            "the data have NaN or infinite features, for a network its derivatives; mend the inputs, or leave out the "
+            "rows and parameters where they are"
+        )
     return Regularizers(unit, totals[:num], totals[num] if mode else None, kept, 0.5)
+
+
+def regularizers_of(
+    num: int | Regularizers,
+    data: Data,
+    prior: Prior,
+    generator: torch.Generator,
+    *,
+    mode: bool,
+    keep_noise: bool = False,
+) -> Regularizers:
+    """Those that are given, or ``num`` new ones, if the prior is one over the weights of the data."""
+    require_prior(prior, data)
+    if isinstance(num, Regularizers):
+        return num
+    return draw_regularizers(data, num, generator, mode=mode, keep_noise=keep_noise)

@@ -104,7 +104,16 @@ class Samples:
         return None if self.measured.margin is None else self.measured.margin > 0.0
 
     def warn(self) -> Samples:
-        """Say so if not converged."""
+        """Say so if not converged; refuse what is not a number."""
+        # Row by row: samples of large networks are not to be copied.
+        rows = [*self.samples, *([] if self.mode is None else [self.mode])]
+        if not all(bool(row.isfinite().all()) for row in rows):
+            a = self.prior.values
+            raise ValueError(
+                f"{self.method} ended in NaN or infinite weights: prior precisions of {float(a.min()):.2g} to "
+                f"{float(a.max()):.2g} are too far from what the data say in {self.samples.dtype}; give others, or "
+                "use double precision"
+            )
         if not self.converged:
             warnings.warn(
                 f"{self.method} stopped at a relative gradient norm of {float(self.residual.max()):.2g}, above the "

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from matheron.arguments import require_between
 from matheron.linear.data import Batch, Data
 from matheron.linear.prior import Prior
-from matheron.linear.regularizers import Regularizers, draw_regularizers
+from matheron.linear.regularizers import Regularizers, regularizers_of
 from matheron.linear.samples import Samples, Warm, measure, units
 from matheron.linear.starting import set_out
 from matheron.linear.steepness import steepness
@@ -124,10 +124,7 @@ def sample_then_optimize(
         raise ValueError(f"objective must be 'low-variance' or 'plain', got {objective!r}")
     plain = objective == "plain"
     source = own_source(generator)
-    drawn = num if isinstance(num, Regularizers) else None
-    if drawn is None:
-        assert isinstance(num, int)
-        drawn = draw_regularizers(data, num, source, mode=mode, keep_noise=plain)
+    drawn = regularizers_of(num, data, prior, source, mode=mode, keep_noise=plain)
     if plain and drawn.noise is None:
         raise ValueError("the plain objective needs its noise row by row; draw regularizers with keep_noise=True")
     run = _Run(settings, data, prior, drawn, mode, plain, source)

@@ -14,7 +14,7 @@ from torch import Tensor
 from matheron.archive import digest
 from matheron.linear import Batch, Curvature, Data, StoredData
 from matheron.networks.inputs import batch_size, flat, moved, tensors
-from matheron.networks.likelihood import Likelihood
+from matheron.networks.likelihood import Likelihood, StructuredLikelihood, losses
 from matheron.networks.likelihoods import Gaussian
 from matheron.networks.linearization import KeptLinearization, Linearization
 from matheron.networks.loading import Loading
@@ -134,6 +134,14 @@ class NetworkData(Data):
         first = next(iter(self.batches())).linearization
         return float(first.offset.norm() / first.outputs.norm().clamp(min=1e-30))
 
+    def curvature_share(self) -> float:
+        """``tr B`` over that at outputs of zero, on the first batch; one where the likelihood tells no such thing."""
+        if self.quadratic or not isinstance(self.likelihood, StructuredLikelihood):
+            return 1.0
+        outputs = flat(next(iter(self.batches())).linearization.outputs)
+        here, most = (self.likelihood.curvature(f).diagonal().sum() for f in (outputs, torch.zeros_like(outputs)))
+        return float(here / most) if float(most) > 0.0 else 1.0
+
     def kept(self, dtype: torch.dtype | None = None) -> KeptData:
         """The same data with all of ``Φ`` in memory: ``nc × d`` numbers; inputs are let go batch by batch."""
         dtype = dtype or self.dtype
@@ -202,8 +210,13 @@ class NetworkData(Data):
                 raise ValueError(
                     f"the model gives NaN or infinite outputs in batch {len(marks)}; train it again or mend the inputs"
                 )
+            if outputs.shape[1] * data != rows:
+                raise ValueError(
+                    f"the model gives {outputs.shape[1]} outputs in batch {len(marks)} and {rows // data} before: "
+                    "give all as many, with forward= for those of a sequence"
+                )
             targets = self.likelihood.require_targets(y, outputs)
-            if not bool(self.likelihood.negative_log_likelihood(outputs, targets).isfinite().all()):
+            if not bool(losses(self.likelihood, outputs, targets).isfinite().all()):
                 raise ValueError(
                     f"the loss of batch {len(marks)} is NaN or infinite; check its targets and the likelihood"
                 )

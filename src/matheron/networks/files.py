@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from matheron.archive import Archive, Kind
 from matheron.linear import DiagonalPrior
 from matheron.networks.likelihood import Likelihood
-from matheron.networks.likelihoods import NAMES, Gaussian
+from matheron.networks.likelihoods import NAMES, Gaussian, likelihood_of
 from matheron.networks.report import LaplaceReport
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def load_laplace(archive: Archive, model: nn.Module | None, **options: Any) -> L
     try:
         saved = {name: header[name] for name in ("prior", "offset", "evidence", "curvature")}
         names, shapes, history = header["parameters"], header["shapes"], header["history"]
-        likelihood = _likelihood(header) if "likelihood" not in options else options.pop("likelihood")
+        likelihood = _likelihood(header, options.pop("likelihood", None))
         report = LaplaceReport(**header["report"]) if header["report"] else None
     except (KeyError, TypeError) as error:
         raise _incomplete(error) from error
@@ -84,10 +84,7 @@ def load_laplace(archive: Archive, model: nn.Module | None, **options: Any) -> L
     found = [list(shape) for shape in posterior.tangent.shapes]
     if list(posterior.tangent.names) != names or found != shapes:
         raise ValueError("model has other parameters than the one that was saved; give the same architecture")
-    try:
-        restore(posterior, archive.tensors)
-    except KeyError as error:
-        raise _incomplete(error) from error
+    restore(posterior, archive.tensors)
     posterior.history, posterior.report = history, report
     return posterior
 
@@ -97,7 +94,7 @@ def restore(posterior: LinearizedLaplace, tensors: dict[str, Tensor]) -> None:
     tangent = posterior.tangent
     missing = {"samples", "prior.precision", "weights", "dimension"} - set(tensors)
     if missing:
-        raise KeyError(", ".join(sorted(missing)))
+        raise ValueError(f"the state lacks {', '.join(sorted(missing))}; give it as state_dict() or save() wrote it")
     kind = "g" if "prior.scale" in tensors else "layerwise" if "prior.groups" in tensors else "isotropic"
     if kind != posterior.prior_name:
         raise ValueError(
@@ -109,18 +106,37 @@ def restore(posterior: LinearizedLaplace, tensors: dict[str, Tensor]) -> None:
         raise ValueError(
             "model has other weights than those the posterior was fitted to; load the trained weights into it first"
         )
+    if ("noise" in here) != isinstance(posterior.likelihood, Gaussian):
+        kept = "a regression's" if "noise" in here else "of a likelihood without noise"
+        raise ValueError(
+            f"the state is {kept} but this posterior has {type(posterior.likelihood).__name__}; build it with the same"
+        )
+    for name, shape in (("samples", (len(here["samples"]), tangent.num_weights)), ("mode", (tangent.num_weights,))):
+        if name in here and here[name].shape != shape:
+            raise ValueError(
+                f"{name} of the state has shape {tuple(here[name].shape)}, expected {shape}; give it as state_dict() "
+                "or save() wrote it"
+            )
     prior = DiagonalPrior(
         here["prior.precision"], num_weights=tangent.num_weights, groups=here.get("prior.groups"),
         scale=here.get("prior.scale"), dtype=tangent.dtype, device=tangent.device,
     )  # fmt: skip
-    posterior.adopt(prior, here["samples"], here.get("mode"), float(here["dimension"]))
-    if "noise" in here and isinstance(posterior.likelihood, Gaussian):
-        posterior.likelihood = Gaussian(float(here["noise"]), posterior.likelihood.learn)
+    # The model may have been cast since: the weights, compared above, have not changed by that.
+    mode = here["mode"].to(tangent.dtype) if "mode" in here else None
+    posterior.adopt(prior, here["samples"].to(tangent.dtype), mode, float(here["dimension"]))
+    if isinstance(posterior.likelihood, Gaussian):
+        posterior.likelihood = replace(posterior.likelihood, noise=float(here["noise"]))
 
 
-def _likelihood(header: dict[str, Any]) -> Likelihood:
+def _likelihood(header: dict[str, Any], given: str | Likelihood | None) -> str | Likelihood:
     if header["likelihood"] is None:
-        raise ValueError("the file is of a likelihood of your own; give it as likelihood=")
+        if given is None:
+            raise ValueError("the file is of a likelihood of your own; give it as likelihood=")
+        return given
+    if given is not None:
+        if not isinstance(likelihood_of(given), NAMES[header["likelihood"]]):
+            raise ValueError(f"the file is of likelihood={header['likelihood']!r}, got {given!r}; leave it out")
+        return given
     if NAMES[header["likelihood"]] is Gaussian:
         return Gaussian(learn=header["learn_noise"])
     return NAMES[header["likelihood"]]()

@@ -36,21 +36,42 @@ class Network(nn.Module):
 
 def call(model: nn.Module, x: Any) -> Any:
     """``model(**x)``, ``model(*x)`` or ``model(x)``."""
-    signature = inspect.signature(model.forward)
     if isinstance(x, Mapping):
-        return model(**x) if binds(signature, **x) else model(x)
+        return model(**x) if binds(model.forward, **x) else model(x)
     if isinstance(x, (list, tuple)):
-        return model(*x) if binds(signature, *x) else model(x)
+        return model(*x) if binds(model.forward, *x) else model(x)
     return model(x)
 
 
-def binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
-    """Whether a function of this signature can be called so."""
+def binds(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    """Whether a function can be called so; one without a signature, as of a traced module, is taken to be."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
     try:
         signature.bind(*args, **kwargs)
     except TypeError:
         return False
     return True
+
+
+def hint(network: Network, x: Any, dtype: torch.dtype) -> str | None:
+    """What about a batch may be why the network could not be run on it.
+
+    >>> hint(Network(nn.Linear(2, 1)), torch.ones(3, 2).double(), torch.float32)
+    'x is torch.float64 but the model is torch.float32; convert one, for example x.to(torch.float32)'
+    """
+    other = next((t.dtype for t in tensors(x) if t.is_floating_point() and t.dtype != dtype), None)
+    if other is not None:
+        return f"x is {other} but the model is {dtype}; convert one, for example x.to({dtype})"
+    if network.by is None and isinstance(x, Mapping) and not binds(network.model.forward, **x):
+        signature = inspect.signature(network.model.forward)
+        return (
+            f"x has the keys {list(x)}, which forward{signature} does not take as keywords, and so it was handed over "
+            "whole; leave out what the model has no use for, or give forward=, a function of (model, x)"
+        )
+    return None
 
 
 def single_output(outputs: Any) -> Tensor:
@@ -112,6 +133,11 @@ def map_tensors(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(x, (list, tuple)):
         return type(x)(map_tensors(item, f) for item in x)
     return x
+
+
+def ordinary(x: Any) -> Any:
+    """The same batch with copies of the tensors that inference mode has made, which have no derivatives."""
+    return map_tensors(x, lambda t: t.clone() if t.is_inference() else t)
 
 
 def moved(x: Any, device: torch.device) -> Any:

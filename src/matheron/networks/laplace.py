@@ -26,7 +26,7 @@ from matheron.networks.loading import Loading, inputs_of
 from matheron.networks.parameters import Choice
 from matheron.networks.prediction import log_likelihoods, log_mean_exp, probabilities, require_link, squash
 from matheron.networks.priors import DRAWS, NAMES, estimator_of, require_draws, require_precision, starting_prior
-from matheron.networks.report import MUCH, LaplaceReport, warn_of_offset
+from matheron.networks.report import LITTLE, MUCH, LaplaceReport, warn_of_certainty, warn_of_offset
 from matheron.networks.tangent import Method, TangentModel
 from matheron.networks.trial import METHODS
 from matheron.seeds import draw_seed
@@ -90,7 +90,7 @@ class LinearizedLaplace:
         self.likelihood = likelihood_of(likelihood)
         self.tangent = TangentModel(model, parameters=parameters, forward=forward, method=jvp, memory=memory)
         self.prior_name, self.offset, self.evidence, self.curvature = prior, offset, evidence, curvature
-        self._start = require_precision(prior, self.tangent, prior_precision)
+        self._start = require_precision(prior, self.tangent.names, prior_precision)
         self._prior: Prior | None = None
         self._samples: Tensor | None = None
         self._dimension = 0.0
@@ -138,6 +138,7 @@ class LinearizedLaplace:
         offset_share = data.offset_share()
         if em_steps and offset_share > MUCH and self.evidence == "tangent":
             warn_of_offset(offset_share)
+        certain = em_steps > 0 and self.curvature == "network" and data.curvature_share() < LITTLE
         learns_noise = isinstance(self.likelihood, Gaussian) and self.likelihood.learn
         classical = AtWeights(choice.step, self.tangent.weights.to(held.dtype))
         found = fit_posterior(
@@ -148,8 +149,10 @@ class LinearizedLaplace:
         )  # fmt: skip
         if em_steps and isinstance(self.likelihood, Gaussian) and learns_noise:
             self.likelihood = replace(self.likelihood, noise=1.0 / found.data.noise_precision)
+        if certain and found.effective_dimension < 1.0:
+            warn_of_certainty(data.curvature_share(), found.effective_dimension)
         self.history = found.history
-        dtype, mode = self.tangent.dtype, found.mode if em_steps else self.mode
+        dtype, mode = self.tangent.dtype, found.mode
         self.adopt(
             found.prior.cast(dtype), found.final.samples.to(dtype), None if mode is None else mode.to(dtype),
             found.effective_dimension,
@@ -236,10 +239,13 @@ class LinearizedLaplace:
 
     def _deviations(self, x: Any) -> Iterator[tuple[Float[Tensor, "b c"], Float[Tensor, "s b c"]]]:
         """``g(ṽ, x)`` and ``J(x)ζ_j``: apart, as rounding of the sum would take what is small beside the mean."""
-        samples = self.samples
+        samples, none = self.samples, True
         for part in inputs_of(x) if isinstance(x, DataLoader) else (x,):
             mean, pushed = self.tangent.value_and_jvp(moved(part, self.tangent.device), samples)
+            none = False
             yield flat(mean), pushed.reshape(*pushed.shape[:2], -1)
+        if none:
+            raise ValueError("x is a DataLoader without a batch; give it at least one")
 
     def whitened_samples(self, x: Any) -> Float[Tensor, "s b c"]:
         """``Lᵀ J(x)ζ_j`` with ``B = LLᵀ``: functions around the mean in units of what one observation's noise blurs.
@@ -260,15 +266,16 @@ class LinearizedLaplace:
         ``loader`` are the training data; the error is that of the determinant. See
         :func:`~matheron.linear.log_evidence`.
         """
+        require_count("probes", probes)
+        require_count("batch_size", batch_size)
+        prior, at = self.prior, self.mode if self.evidence == "tangent" else self.tangent.weights
+        if at is None:
+            raise RuntimeError("the tangent model's optimum is not known; fit with em_steps of at least 1")
         # The network's own weights predict what the network does, whatever the tangent model leaves out.
         data = self._data(Loading.of(loader, batch_size), affine=self.offset == "affine" or self.evidence == "network")
-        at = self.tangent.weights
         if self.evidence == "tangent":
-            if self.mode is None:
-                raise RuntimeError("the tangent model's optimum is not known; fit with em_steps of at least 1")
-            at = self.mode
             data = data.following(at)
-        found = log_evidence(data, self.prior, at, probes=probes, generator=generator)
+        found = log_evidence(data, prior, at, probes=probes, generator=generator)
         if not isinstance(self.likelihood, Gaussian):
             return found
         constant = 0.5 * data.num_rows * math.log(2.0 * math.pi * self.likelihood.noise)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from matheron.linear.curvature import BlockCurvature, Curvature
+from matheron.networks.inputs import ordinary
 from matheron.operators import Operator
 from matheron.operators.base import Index
 
@@ -61,8 +62,8 @@ class Likelihood(ABC):
 
     def gradient(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, "b c"]:
         """``∂_f (−log p(y_i | f_i))``; by automatic differentiation where a likelihood has no formula of its own."""
-        with torch.enable_grad():
-            outputs = outputs.detach().requires_grad_(True)
+        with torch.inference_mode(False), torch.enable_grad():
+            outputs, targets = ordinary(outputs.detach()).requires_grad_(True), ordinary(targets)
             return torch.autograd.grad(self.negative_log_likelihood(outputs, targets).sum(), outputs)[0]
 
     def misfit(self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]) -> Float[Tensor, " b"]:
@@ -164,3 +165,25 @@ def require_as_many(name: str, targets: Any, outputs: Tensor) -> Tensor:
             f"{name} has shape {tuple(targets.shape)} but the batch has {len(outputs)} rows; give one target per row"
         )
     return targets.to(outputs.device)
+
+
+def losses(
+    likelihood: Likelihood, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]
+) -> Float[Tensor, " b"]:
+    """``−log p(y_i | f_i)`` of every datum; refused where that of one depends on the others in its batch.
+
+    Targets ``(b,)`` beside outputs ``(b, 1)`` are broadcast to ``(b, b)`` by a likelihood that does not look out.
+    """
+    found, name = likelihood.negative_log_likelihood(outputs, targets), type(likelihood).__name__
+    if found.shape != (len(outputs),):
+        raise ValueError(
+            f"negative_log_likelihood of {name} gave {tuple(found.shape)} for {len(outputs)} data; give one value each"
+        )
+    alone = likelihood.negative_log_likelihood(outputs[:1], targets[:1])
+    if not torch.allclose(alone, found[:1], rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise ValueError(
+            f"negative_log_likelihood of {name} gives a datum another value beside others than alone: its targets "
+            f"{tuple(targets.shape)} and outputs {tuple(outputs.shape)} are broadcast; give targets in the shape of "
+            "the outputs, or reshape them in the likelihood"
+        )
+    return found

@@ -30,7 +30,10 @@ class Gaussian(StructuredLikelihood):
     learn: bool = True
 
     def __post_init__(self) -> None:
-        require_positive("noise", self.noise)
+        noise = require_positive("noise", self.noise)
+        if noise.numel() != 1:
+            raise ValueError(f"noise has {noise.numel()} values; give one variance for all outputs")
+        object.__setattr__(self, "noise", float(noise))
 
     def negative_log_likelihood(
         self, outputs: Float[Tensor, "b c"], targets: Shaped[Tensor, "b ..."]

@@ -34,6 +34,12 @@ class LinearizedNetwork:
         self, model: nn.Module, weights: Weights, forward: Forward | None = None, method: str = "auto"
     ) -> None:
         self.model, self.weights, self.method = model, weights, method
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+                raise ValueError(
+                    f"{name or 'model'} is an embedding with max_norm, which changes its weights in every pass; run "
+                    "the model on all its ids once, then set max_norm = None"
+                )
         self.network = Network(model, forward)
         self.way: Way | None = None
         # Until a first batch has shown which buffers a forward pass writes to, each is taken to be written to.
@@ -67,10 +73,16 @@ class LinearizedNetwork:
                 stacklevel=4,
             )
         with linearizing(self.model), torch.inference_mode(False):
-            if self.way is None:
-                self.way = self._settle(x)
-            self._require_unchanged()
-            yield
+            try:
+                if self.way is None:
+                    self.way = self._settle(x)
+                self._require_unchanged()
+                yield
+            except Exception as error:
+                said = inputs.hint(self.network, x, self.weights.dtype)
+                if said is not None:
+                    error.add_note(said)
+                raise
 
     def point(self) -> Named:
         """``ṽ`` by name, without gradients; nothing is copied."""
@@ -81,7 +93,7 @@ class LinearizedNetwork:
         chosen = self.weights.parameters
         held = {f"model.{name}": p.detach() for name, p in self.model.named_parameters() if name not in chosen}
         buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in self.written}
-        size = inputs.batch_size(x)
+        size, x = inputs.batch_size(x), inputs.ordinary(x)
 
         def g(point: Named) -> Tensor:
             fresh = {f"model.{name}": buffer.clone() for name, buffer in buffers.items()}
@@ -138,9 +150,15 @@ class LinearizedNetwork:
         few = inputs.rows(x, slice(0, min(sizes)))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         before = {name: buffer._version for name, buffer in buffers.items()}
+        after = {f"model.{name}": buffer for name, buffer in buffers.items()}
         with torch.no_grad():
-            functional_call(self.network, {f"model.{name}": buffer for name, buffer in buffers.items()}, (few,))
-        self.written = frozenset(name for name, buffer in buffers.items() if buffer._version != before[name])
+            functional_call(self.network, after, (few,))
+        # Where the pass put another tensor in the place of a buffer, so did the call in what it was given.
+        self.written = frozenset(
+            name
+            for name, buffer in buffers.items()
+            if buffer._version != before[name] or after[f"model.{name}"] is not buffer
+        )
         return first_that_works(self.method, self.model, self.function(few), self.point())
 
     @torch.no_grad()

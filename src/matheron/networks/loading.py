@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +17,21 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 from matheron.networks.augmentation import held, repeats
 from matheron.networks.inputs import batch_size as size_of
-from matheron.networks.inputs import rows, tensors
+from matheron.networks.inputs import rows
 
 BATCH = 128
 """Data per batch where only a data set is given."""
 
 LABELS = "labels"
 """Where the targets of a batch that is a mapping stand."""
+
+SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+"""Samplers that give another order in every pass."""
 
 
 class Rows(Dataset[tuple[Any, Tensor]]):
@@ -40,6 +45,8 @@ class Rows(Dataset[tuple[Any, Tensor]]):
 
     def __init__(self, inputs: Any, targets: Tensor) -> None:
         self.inputs, self.targets = inputs, targets
+        if not isinstance(targets, Tensor):
+            raise TypeError(f"the targets are {type(targets).__name__}; convert them with torch.as_tensor")
         if targets.ndim == 0 or len(targets) != len(self):
             raise ValueError(
                 f"the targets have shape {tuple(targets.shape)} but there are {len(self)} inputs; give one target each"
@@ -114,6 +121,12 @@ class Loading:
 
 def inputs_of(loader: Iterable[Any]) -> Iterator[Any]:
     """The inputs of every batch, with or without targets beside them."""
+    if isinstance(loader, DataLoader) and isinstance(loader.sampler, SHUFFLING):
+        warnings.warn(
+            "x is a DataLoader that shuffles: predictions are in an order of its own, not that of its data set or of "
+            "targets beside it; give one with shuffle=False",
+            stacklevel=4,
+        )
     for batch in loader:
         if isinstance(batch, Mapping):
             yield {key: value for key, value in batch.items() if key != LABELS}
@@ -138,10 +151,10 @@ def parts(batch: Any) -> tuple[Any, Any]:
 
 
 def _is_pair(loader: Any) -> bool:
-    """Whether these are all inputs and all targets; two batches have no tensor for the second."""
-    if not isinstance(loader, (tuple, list)) or len(loader) != 2 or not isinstance(loader[1], Tensor):
+    """Whether these are all inputs and all targets, rather than two batches, which have parts of their own."""
+    if not isinstance(loader, (tuple, list)) or len(loader) != 2:
         return False
-    return next(tensors(loader[0]), None) is not None
+    return isinstance(loader[0], Tensor) or not isinstance(loader[1], (tuple, list, Mapping))
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -18,7 +18,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 def linearizing(model: nn.Module) -> Iterator[None]:
     """Every module in evaluation mode, attention by plain mathematics, recurrent layers step by step, nothing compiled.
 
-    Fused attention, fused recurrent layers and compiled code have no forward-mode derivative. On leaving, also by an
+    Fused attention, fused recurrent layers and compiled code have no forward-mode derivative, and automatic casts to
+    half precision none to sum over all weights. On leaving, also by an
     exception, each module has the attributes it came with: its mode, and nothing that a forward pass may have stored.
     """
     attributes = [(module, dict(vars(module))) for module in model.modules()]
@@ -26,9 +27,13 @@ def linearizing(model: nn.Module) -> Iterator[None]:
     try:
         for module, _ in attributes:
             module.training = False
+            if isinstance(module, nn.Embedding):  # what it makes of gradients is for optimizers, and no derivative
+                module.sparse, module.scale_grad_by_freq = False, False
         torch.backends.mha.set_fastpath_enabled(False)
         with ExitStack() as stack:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            for kind in {parameter.device.type for parameter in model.parameters()}:
+                stack.enter_context(torch.autocast(kind, enabled=False))
             if "torch._dynamo" in sys.modules:  # what has not been loaded has compiled nothing
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             if any(isinstance(module, nn.RNNBase) for module, _ in attributes):

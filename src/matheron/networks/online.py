@@ -23,7 +23,7 @@ from matheron.networks.loading import Loading
 from matheron.networks.modes import linearizing
 from matheron.networks.normalization import normalized_groups
 from matheron.networks.parameters import Choice, select
-from matheron.networks.priors import NAMES, estimator_of, require_draws, starting_prior
+from matheron.networks.priors import NAMES, estimator_of, require_draws, require_precision, starting_prior
 from matheron.networks.tangent import TangentModel
 from matheron.seeds import draw_seed, own_source
 
@@ -70,7 +70,7 @@ class OnlineLaplace:
         likelihood: str | Likelihood = "classification",
         prior: str = "layerwise",
         *,
-        prior_precision: float = 1.0,
+        prior_precision: float | Float[Tensor, " g"] = 1.0,
         parameters: Choice = "matrices",
         forward: Forward | None = None,
         offset: str = "affine",
@@ -81,6 +81,8 @@ class OnlineLaplace:
         batch_size: int = 128,
         generator: torch.Generator | int | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         if prior not in NAMES:
             raise ValueError(f"prior must be one of {', '.join(NAMES)}, got {prior!r}")
         if offset not in OFFSETS:
@@ -88,9 +90,9 @@ class OnlineLaplace:
         require_method(method, descent)
         require_draws(prior, scale_draws)
         require_count("batch_size", batch_size)
-        require_positive("prior_precision", prior_precision)
         self.model, self.parameters, self.forward = model, parameters, forward
         self.names = tuple(select(model, parameters))
+        require_precision(prior, self.names, prior_precision)
         self.likelihood, self.prior_name, self.offset = likelihood_of(likelihood), prior, offset
         self.num_samples = require_count("num_samples", num_samples)
         self.scale_draws, self.method, self.descent, self.batch_size = scale_draws, method, descent, batch_size
@@ -161,6 +163,11 @@ class OnlineLaplace:
 
     def _step(self, loading: Loading) -> None:
         tangent = TangentModel(self.model, parameters=self.parameters, forward=self.forward)
+        if tangent.names != self.names:
+            raise RuntimeError(
+                f"the parameters were {', '.join(self.names)} and now are {', '.join(tangent.names)}; build another "
+                "OnlineLaplace where parameters are frozen or freed, with prior_precision= as learnt so far"
+            )
         data = NetworkData(tangent, loading, self.likelihood, affine=self.offset == "affine")
         choice = choose(self.method, data, self.descent)
         held = kept(data, choice)

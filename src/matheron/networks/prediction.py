@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from matheron.networks.likelihood import Likelihood
+from matheron.networks.likelihood import Likelihood, losses
 from matheron.networks.likelihoods import Bernoulli, Categorical
 
 LINKS = ("probit", "mc")
@@ -46,7 +46,7 @@ def log_likelihoods(
     likelihood: Likelihood, functions: Float[Tensor, "s b c"], targets: Shaped[Tensor, "b ..."]
 ) -> Float[Tensor, "s b"]:
     """``log p(y_i | f_j(x_i))`` of every function."""
-    return -torch.stack([likelihood.negative_log_likelihood(outputs, targets) for outputs in functions])
+    return -torch.stack([losses(likelihood, outputs, targets) for outputs in functions])
 
 
 def log_mean_exp(values: Float[Tensor, "s *b"]) -> Float[Tensor, "*b"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,12 +24,12 @@ FEWEST = 3
 
 
 def require_precision(
-    name: str, tangent: TangentModel, precision: float | Float[Tensor, " g"] | None
+    name: str, parameters: Sequence[str], precision: float | Float[Tensor, " g"] | None
 ) -> Float64[Tensor, " g"] | None:
-    """A positive number or, for a layerwise prior, one for each parameter tensor."""
+    """A positive number or, for a layerwise prior, one for each parameter tensor, which are given by name."""
     if precision is None:
         return None
-    values, most = require_positive("prior_precision", precision).reshape(-1), len(tangent.names)
+    values, most = require_positive("prior_precision", precision).reshape(-1), len(parameters)
     if len(values) != 1 and (name != "layerwise" or len(values) != most):
         wanted = f"one number, or {most}, one for each parameter tensor" if name == "layerwise" else "one number"
         raise ValueError(f"prior_precision has {len(values)} values; prior={name!r} takes {wanted}")
@@ -57,7 +58,7 @@ def starting_prior(
     """
     options: dict[str, Any] = {"num_weights": tangent.num_weights, "dtype": data.dtype, "device": data.device}
     if name == "g":
-        found = g_prior_scale(data, draws, generator, tangent.groups)
+        found = g_prior_scale(data, draws, generator, tangent.groups, dtype=tangent.dtype)
         start = max(1.0, tangent.num_weights / data.num_data) if precision is None else precision
         return DiagonalPrior(start, scale=found.scale, **options), found.floored
     if name == "isotropic":

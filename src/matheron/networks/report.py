@@ -10,6 +10,9 @@ from matheron.linear import Fit
 MUCH = 1.0
 """An offset larger than the outputs is more than what remains to be explained."""
 
+LITTLE = 1e-3
+"""Of the curvature at outputs of zero, below which a network is certain of its data."""
+
 
 @dataclass(frozen=True)
 class LaplaceReport:
@@ -60,6 +63,17 @@ def warn_of_offset(share: float) -> None:
         f"the tangent model's offset g − Jṽ is {share:.2g} times as large as the network's outputs, as is usual with "
         "several layers or batch norm; its weights must make up for it, so that the learnt prior and the error bars "
         "tend to be too wide; where the last layer is dense, offset='simple' is as a rule better calibrated",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def warn_of_certainty(share: float, dimension: float) -> None:
+    """Say that the curvature at the network's own predictions says next to nothing."""
+    warnings.warn(
+        f"the network is certain of its training data: their curvature is {share:.1g} of that at outputs of zero, all "
+        f"of them have an effective dimension of {dimension:.2g} only, and under the prior learnt from that class "
+        "probabilities tend to be uniform; curvature='tangent' takes it at the tangent model's own optimum",
         UserWarning,
         stacklevel=3,
     )

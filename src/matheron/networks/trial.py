@@ -67,6 +67,9 @@ def first_that_works(method: str, model: nn.Module, g: Function, point: Named) -
                 "the model gives other outputs when it is called again with the same inputs; linearizing needs a "
                 "function: turn randomness off in evaluation mode"
             )
+        if not bool(tangents.isfinite().all()):
+            failures.append(f"{name}: its products are NaN or infinite, as that of a square root at zero is")
+            continue
         if name == "finite-differences" or adjoint(pull, W, tangents, generator):
             return Way(name, push, batched=pulls_together(pull))
         failures.append(f"{name}: its products are not adjoint to those of reverse mode")
