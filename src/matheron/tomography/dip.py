@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from matheron.archive import digest
-from matheron.arguments import require_count, require_finite, require_float, require_positive, require_same
+from matheron.arguments import require_count, require_finite, require_float, require_positive_number, require_same
 from matheron.networks import TangentModel
 from matheron.networks.modes import linearizing
 from matheron.operators.base import Operator
@@ -67,9 +67,9 @@ class DeepImagePrior:
         shape: int | Sequence[int] | None = None,
         unit: float | None = None,
     ) -> None:
-        self.given_unit = None if unit is None else float(require_positive("unit", unit))
+        self.given_unit = None if unit is None else require_positive_number("unit", unit)
         self.A = require_operator(A)
-        self.tv = SMOOTH * A.shape[1] / A.shape[0] if tv is None else float(require_positive("tv", tv, zero=True))
+        self.tv = SMOOTH * A.shape[1] / A.shape[0] if tv is None else require_positive_number("tv", tv, zero=True)
         self.shape = require_shape(A, shape, input, getattr(network, "dims", None))
         if network is None:
             network = UNet(dims=3 if len(self.shape) == 3 else 2).to(dtype=A.dtype, device=A.device)
@@ -103,7 +103,7 @@ class DeepImagePrior:
         goes on from where it was last written, to the same result.
         """
         require_count("steps", steps)
-        require_positive("learning_rate", learning_rate)
+        require_positive_number("learning_rate", learning_rate)
         self._again = {"steps": steps, "learning_rate": learning_rate}
         y, root = require_sinogram(y, self.A), require_weights(weights, self.A)[:, 0].sqrt()
         found = float(cgls(self.A, y, iterations=1, weights=weights).image.square().mean().sqrt())

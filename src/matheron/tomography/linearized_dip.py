@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_positive
+from matheron.arguments import require_positive_number
 from matheron.linear import (
     Descent,
     DiagonalPrior,
@@ -97,9 +97,9 @@ class LinearizedDIP(ImagePosterior):
             raise TypeError(f"dip must be a fitted DeepImagePrior, got {type(dip).__name__}")
         _ = dip.image
         self.dip, self.prior_name, self.evidence, self.follows_scan = dip, prior, evidence, prior == "g"
-        self.predcp = float(require_positive("predcp", prior == "tv" if predcp is None else float(predcp), zero=True))
+        self.predcp = require_positive_number("predcp", prior == "tv" if predcp is None else predcp, zero=True)
         """The rate of the expected total variation, zero without it."""
-        self.noise = None if noise is None else float(require_positive("noise", noise))
+        self.noise = None if noise is None else require_positive_number("noise", noise)
         self.history: list[dict[str, Any]] = []
         self.report: LaplaceReport | None = None
         self.prior: Prior | None = None

@@ -83,7 +83,7 @@ def require_measurements(y: Any, like: Operator) -> Float[Tensor, "n s"]:
             f"({like.shape[0]}, s), angle by angle: scan.flatten(sinogram) does so for (angles, detectors)"
         )
     require_same("y", y, "the operator", like)
-    return require_finite("y", y).reshape(len(y), -1)
+    return require_finite("y", y) if y.ndim == 2 else require_finite("y", y)[:, None]
 
 
 def require_sinogram(y: Any, A: Operator) -> Float[Tensor, " m"]:

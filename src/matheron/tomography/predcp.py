@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from matheron.arguments import require_count, require_positive
+from matheron.arguments import require_count, require_positive_number
 from matheron.linear.filter_prior import FilterPrior
 from matheron.linear.filters import Filters
 from matheron.operators import Operator
@@ -44,7 +44,7 @@ class PredCP:
         self, filters: Filters, forms: Float64[Tensor, "k c e"], *, share: float = 1.0, unit: float = 1.0
     ) -> None:
         self.filters, self.forms, self.unit = filters, forms, unit
-        self._factor = math.sqrt(2.0 / math.pi) / (share * float(require_positive("unit", unit)))
+        self._factor = math.sqrt(2.0 / math.pi) / (share * require_positive_number("unit", unit))
 
     @classmethod
     @torch.no_grad()

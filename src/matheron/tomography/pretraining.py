@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from matheron.arguments import require_count, require_positive
+from matheron.arguments import require_count, require_positive_number
 from matheron.operators.base import Operator
 from matheron.seeds import source_of
 from matheron.tomography.cgls import cgls
@@ -91,8 +91,8 @@ def pretrain(
     """
     for name, value in (("steps", steps), ("batch", batch), ("iterations", iterations)):
         require_count(name, value)
-    require_positive("noise", noise, zero=True)
-    require_positive("learning_rate", learning_rate)
+    require_positive_number("noise", noise, zero=True)
+    require_positive_number("learning_rate", learning_rate)
     sizes, source = require_shape(A, shape, dims=getattr(network, "dims", None)), source_of(generator)
     require_network(network, A)
     require_output(network, torch.linspace(0.0, 1.0, A.shape[1], dtype=A.dtype, device=A.device).reshape(1, 1, *sizes))
