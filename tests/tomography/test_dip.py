@@ -276,6 +276,20 @@ def test_parameters_that_are_not_used_do_not_hinder_a_checkpoint(tmp_path):
     assert torch.equal(resumed.image, whole.image)
 
 
+def test_measurements_with_a_history_and_fits_without_gradients_are_the_same():
+    A, y, _ = problem()
+    plain, weights = fitted(A, y, steps=5), torch.ones_like(y).requires_grad_()
+    y = y.requires_grad_()
+    with torch.no_grad():
+        again = DeepImagePrior(A, net(), shape=(8, 6))
+        again.fit(y, weights=weights, steps=5, generator=torch.Generator().manual_seed(1))
+        assert len(pretrain(net(), A, steps=2)) == 2
+    assert torch.equal(again.image, plain.image)
+    again.fit(y, weights=weights, steps=2)
+    assert y.grad is None
+    assert weights.grad is None
+
+
 def test_a_network_that_was_changed_after_the_fit_is_not_linearized():
     A, y, _ = problem()
     dip = fitted(A, y)

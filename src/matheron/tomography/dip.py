@@ -83,6 +83,7 @@ class DeepImagePrior:
         self._image: Tensor | None = None
         self._again: dict[str, Any] = {}
 
+    @torch.enable_grad()
     def fit(
         self,
         y: Float[Tensor, " m"],
@@ -105,8 +106,9 @@ class DeepImagePrior:
         require_count("steps", steps)
         require_positive_number("learning_rate", learning_rate)
         self._again = {"steps": steps, "learning_rate": learning_rate}
-        y, root = require_sinogram(y, self.A), require_weights(weights, self.A)[:, 0].sqrt()
-        found = float(cgls(self.A, y, iterations=1, weights=weights).image.square().mean().sqrt())
+        y, root = require_sinogram(y, self.A), require_weights(weights, self.A)[:, 0].detach().sqrt()
+        with torch.no_grad():
+            found = float(cgls(self.A, y, iterations=1, weights=weights).image.square().mean().sqrt())
         if not found > 0.0:
             raise ValueError("y says nothing of the image, as Aᵀy is zero; check that it belongs to this operator")
         self.unit = self.given_unit or found
@@ -310,4 +312,7 @@ def require_output(network: nn.Module, z: Float[Tensor, "1 1 *shape"]) -> None:
     if not bool(found.isfinite().all()):
         raise ValueError("network gives NaN or infinite outputs before any step; draw its weights anew")
     if not found.requires_grad:
-        raise ValueError("network's output has no gradient, so that no weight would move; leave out detach and no_grad")
+        raise ValueError(
+            "network's output has no gradient, so that no weight would move; leave out detach and no_grad in it, and "
+            "fit it outside of inference_mode"
+        )

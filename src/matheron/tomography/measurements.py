@@ -87,11 +87,11 @@ def require_measurements(y: Any, like: Operator) -> Float[Tensor, "n s"]:
 
 
 def require_sinogram(y: Any, A: Operator) -> Float[Tensor, " m"]:
-    """``y`` if it is one finite sinogram of the operator's rows."""
+    """``y``, without history, if it is one finite sinogram of the operator's rows."""
     columns = require_measurements(y, A)
     if columns.shape[1] != 1:
         raise ValueError(f"y has shape {tuple(y.shape)}; give one sinogram at a time, ({A.shape[0]},)")
-    return columns[:, 0]
+    return columns[:, 0].detach()
 
 
 def require_weights(weights: Any, like: Operator) -> Float[Tensor, "n 1"]:

@@ -60,6 +60,7 @@ def random_ellipses(
     return torch.stack([image() for _ in range(num)]).reshape(num, *sizes)
 
 
+@torch.enable_grad()
 def pretrain(
     network: nn.Module,
     A: Operator,
