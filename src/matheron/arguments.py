@@ -13,6 +13,11 @@ def require_float(name: str, value: Any) -> Tensor:
     """Return ``value`` as it is if it is a floating-point tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; convert it with torch.as_tensor")
+    if value.dtype.is_complex:
+        raise TypeError(
+            f"{name} has dtype {value.dtype}; real numbers in floating point are needed: "
+            f"torch.view_as_real({name}) has the real parts and the imaginary ones"
+        )
     if not value.dtype.is_floating_point:
         raise TypeError(f"{name} has dtype {value.dtype}; convert it to floating point, for example {name}.float()")
     return value
@@ -58,6 +63,8 @@ def require_same(name: str, value: Any, other_name: str, other: Any) -> None:
 def require_numbers(name: str, value: Any) -> Tensor:
     """Return ``value``, a number, a sequence, an array or a tensor of them, as a float64 tensor without history."""
     if isinstance(value, Tensor):
+        if value.dtype.is_complex:
+            raise TypeError(f"{name} is complex, {value.dtype}; give real numbers")
         return value.detach().to(torch.float64)
     try:
         # A Python number must not pass through float32 on its way to float64.
@@ -76,6 +83,20 @@ def require_positive(name: str, value: float | Sequence[float] | Tensor, *, zero
         wanted = "zero or positive" if zero else "positive"
         raise ValueError(f"{name} must be {wanted}, got {float(tensor.min()):g}; in natural units, not as a logarithm")
     return tensor
+
+
+def require_number(name: str, value: Any) -> float:
+    """Return ``value`` if it is one finite number, of Python, NumPy or PyTorch."""
+    tensor = require_finite(name, require_numbers(name, value))
+    if tensor.numel() != 1:
+        raise ValueError(f"{name} must be one number, got {tensor.numel()} of them, of shape {tuple(tensor.shape)}")
+    return float(tensor)
+
+
+def require_positive_number(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return ``value`` if it is one finite positive number (``zero=True`` allows zero)."""
+    require_positive(name, value, zero=zero)
+    return require_number(name, value)
 
 
 def require_count(name: str, value: Any, *, least: int = 1) -> int:

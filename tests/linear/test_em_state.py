@@ -59,10 +59,10 @@ class Interrupted:
         return repr(self.step)
 
 
-def learn(step: Any, data: Data, checkpoint: Path | None = None, seed: int = 3) -> Learned:
+def learn(step: Any, data: Data, checkpoint: Path | None = None, seed: int = 3, learn_noise: bool = True) -> Learned:
     prior = DiagonalPrior(torch.tensor([5.0, 5.0]), num_weights=12, groups=torch.arange(12) // 6)
     return learn_prior(
-        data, prior, em_steps=5, num_samples=3, settings=step, tolerance=1e-9, learn_noise=True,
+        data, prior, em_steps=5, num_samples=3, settings=step, tolerance=1e-9, learn_noise=learn_noise,
         generator=torch.Generator().manual_seed(seed), checkpoint=checkpoint,
     )  # fmt: skip
 
@@ -110,3 +110,18 @@ def test_a_checkpoint_of_other_observations_is_refused(tmp_path: Path) -> None:
     for name, other in others.items():
         with pytest.raises(ValueError, match=f"of another solve: its {name}"):
             learn(STEPS["dense"], other, path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_of_another_noise_is_refused(tmp_path: Path) -> None:
+    """What was learnt does not stand in for what is given, nor one that was given for another."""
+    path, data = tmp_path / "em.checkpoint", observations()
+    with pytest.raises(KeyboardInterrupt):
+        learn(Interrupted(STEPS["dense"]), data, path)
+    with pytest.raises(ValueError, match=r"its noise precision is learnt, here it is 1\.0"):
+        learn(STEPS["dense"], data, path, learn_noise=False)
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        learn(Interrupted(STEPS["dense"]), data, path, learn_noise=False)
+    with pytest.raises(ValueError, match=r"its noise precision is 1\.0, here it is 2\.0"):
+        learn(STEPS["dense"], data.with_noise_precision(2.0), path, learn_noise=False)

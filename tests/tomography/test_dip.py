@@ -13,10 +13,12 @@ from matheron.tomography import (
     DeepImagePrior,
     Fourier,
     GaussianImage,
+    LinearizedDIP,
     MonteCarloDropout,
     ParallelBeam,
     UNet,
     cgls,
+    pretrain,
 )
 
 FAR = {"source_to_axis": 80.0, "source_to_detector": 100.0}
@@ -227,6 +229,76 @@ class Cropping(nn.Module):
 
     def forward(self, z):
         return self.layer(z)
+
+
+class Then(nn.Module):
+    """A network with something done to its output, and a layer that it does not use."""
+
+    def __init__(self, change=lambda x: x):
+        super().__init__()
+        self.inner, self.change, self.idle = net(), change, nn.Linear(2, 2)
+        nn.init.zeros_(self.idle.weight)
+        nn.init.zeros_(self.idle.bias)
+
+    def forward(self, z):
+        return self.change(self.inner(z))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: (x, x), "gives a tuple"),
+        (lambda x: None, "gives a NoneType"),
+        (lambda x: x.double(), "network's output is torch.float64"),
+        (lambda x: x.detach(), "has no gradient"),
+        (lambda x: torch.cat([x, x], 1), "network maps"),
+        (lambda x: x.mean((2, 3), keepdim=True), "network maps"),
+        (lambda x: x * math.nan, "NaN"),
+    ],
+)
+def test_outputs_that_are_no_image_are_refused(change, words, unchecked):
+    A, y, _ = problem()
+    with pytest.raises((TypeError, ValueError), match=words):
+        DeepImagePrior(A, Then(change)).fit(y, steps=1)
+    with pytest.raises((TypeError, ValueError), match=words):
+        pretrain(Then(change), A, steps=1)
+
+
+def test_parameters_that_are_not_used_do_not_hinder_a_checkpoint(tmp_path):
+    A, y, _ = problem()
+    whole = fitted(A, y, steps=20)
+    place = Checkpoint(tmp_path / "dip.checkpoint", seconds=0.0)
+    seeded = {"generator": torch.Generator().manual_seed(1), "checkpoint": place}
+    with pytest.raises(KeyboardInterrupt):
+        DeepImagePrior(A, Interrupted(Then(), calls=13)).fit(y, steps=20, **seeded)
+    seeded["generator"].manual_seed(1)
+    resumed = DeepImagePrior(A, Interrupted(Then(), calls=12)).fit(y, steps=20, **seeded)
+    assert torch.equal(resumed.image, whole.image)
+
+
+def test_measurements_with_a_history_and_fits_without_gradients_are_the_same():
+    A, y, _ = problem()
+    plain, weights = fitted(A, y, steps=5), torch.ones_like(y).requires_grad_()
+    y = y.requires_grad_()
+    with torch.no_grad():
+        again = DeepImagePrior(A, net(), shape=(8, 6))
+        again.fit(y, weights=weights, steps=5, generator=torch.Generator().manual_seed(1))
+        assert len(pretrain(net(), A, steps=2)) == 2
+    assert torch.equal(again.image, plain.image)
+    again.fit(y, weights=weights, steps=2)
+    assert y.grad is None
+    assert weights.grad is None
+
+
+def test_a_network_that_was_changed_after_the_fit_is_not_linearized():
+    A, y, _ = problem()
+    dip = fitted(A, y)
+    assert dip.tangent().num_weights > 0
+    MonteCarloDropout(A, dip.network).fit(y, steps=5, generator=0)
+    with pytest.raises(RuntimeError, match="does not give the fitted image"):
+        dip.tangent()
+    with pytest.raises(RuntimeError, match=r"copy\.deepcopy"):
+        LinearizedDIP(dip).fit(y)
 
 
 def test_what_does_not_fit_is_refused_by_name(unchecked):

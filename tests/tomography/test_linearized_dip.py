@@ -1,5 +1,7 @@
 """Error bars of a deep image prior against dense algebra."""
 
+import copy
+import dataclasses
 import math
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 from matheron.linear import Descent, DiagonalPrior, fit_posterior
 from matheron.operators import Dense
 from matheron.solvers import ConvergenceWarning
-from matheron.tomography import DeepImagePrior, ImagePosterior, LinearizedDIP, TypeTwoMAP, UNet
+from matheron.tomography import DeepImagePrior, ImagePosterior, LinearizedDIP, TypeTwoMAP, UNet, design_scan
 from matheron.tomography.inference import ImageModel
 from tests.tomography.test_dip import problem
 
@@ -288,3 +290,33 @@ def test_a_matrix_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("matheron.tomography.inference.free_memory", lambda device: 100.0)
     with pytest.raises(MemoryError, match="use method='cg'"):
         ImageModel.of(Dense(torch.ones(4, 4)), torch.ones(4), 1.0, "exact")
+
+
+def test_a_scan_of_other_images_is_refused(dip, unchecked):
+    """As many pixels, but as high as the image is wide."""
+    dip, y = dip
+    turned = dataclasses.replace(dip.A.origin, size=(6, 8)).operator(dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"shape is \(8, 6\) but images of the scan are \(6, 8\)"):
+        LinearizedDIP(dip).fit(y, A=turned)
+    with pytest.raises(TypeError, match=r"A is torch\.float32 but the network is torch\.float64"):
+        LinearizedDIP(dip).fit(y, A=dip.A.origin.operator())
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_a_posterior_can_be_copied(dip):
+    dip, y = dip
+    post = LinearizedDIP(dip).fit(y, em_steps=1, generator=0)
+    twin = copy.deepcopy(post)
+    assert torch.equal(twin.mean, post.mean)
+    assert twin.dip.network is not dip.network
+    assert twin.A.origin == dip.A.origin
+    assert torch.equal(twin.A.dense(), dip.A.dense())
+    plans = [design_scan(one, [0.1, 0.4], 2, num_samples=50, generator=0) for one in (post, twin)]
+    assert torch.equal(plans[0].scores, plans[1].scores)
+
+
+def test_samples_that_are_all_the_same_have_no_density():
+    found = ImagePosterior()
+    found.adopt(torch.zeros(2, 3), torch.zeros(5, 6), noise_precision=1.0)
+    with pytest.raises(ValueError, match="all samples are the same image"):
+        found.log_prob(torch.zeros(2, 3))

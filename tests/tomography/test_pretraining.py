@@ -70,6 +70,14 @@ def test_a_network_of_another_precision_is_refused():
         pretrain(UNet(scales=2, channels=4, generator=seeded()).double(), A, steps=1)
 
 
+def test_a_step_that_is_too_long_is_noticed():
+    A = ParallelBeam(8, torch.arange(4) * math.pi / 4, 11).operator()
+    network = UNet(scales=2, channels=4, generator=seeded()).eval()
+    with pytest.raises(FloatingPointError, match="smaller learning_rate"):
+        pretrain(network, A, steps=20, learning_rate=1e30, generator=seeded())
+    assert not network.training
+
+
 class Looking(nn.Module):
     """A network that remembers what sizes it saw."""
 

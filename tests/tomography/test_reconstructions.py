@@ -152,6 +152,23 @@ def test_total_variation_at_its_extremes(small):
     assert not nothing.image.any()
 
 
+def test_what_no_image_explains_leaves_it_empty():
+    """Rays that miss the image: ``Aᵀy = 0``, and zero is the best there is."""
+    A = ParallelBeam(4, [0.0], 21).operator(dtype=torch.float64)
+    y = torch.zeros(21, dtype=torch.float64)
+    y[:3] = 2.0
+    found = total_variation(A, y, strength=1.0)
+    assert not found.image.any()
+    assert found.objective == pytest.approx(6.0)
+
+
+def test_no_columns_are_no_images():
+    scan = ParallelBeam(4, turn(6, math.pi), 7)
+    nothing = torch.zeros(42, 0)
+    assert filtered_back_projection(scan, nothing).shape == (16, 0)
+    assert cgls(scan.operator(), nothing, iterations=3).image.shape == (16, 0)
+
+
 def test_an_unfinished_total_variation_says_so(small):
     A, y, _ = small
     with pytest.warns(ConvergenceWarning, match="stopped after 3 iterations"):
@@ -193,6 +210,12 @@ def test_bad_input_of_one_kind(small):
         cgls(A, y.float())
     with pytest.raises(TypeError, match=r"start is torch\.float32"):
         cgls(A, y, start=torch.zeros(20))
+    with pytest.raises(ValueError, match="start has 20 NaN"):
+        cgls(A, y, start=torch.full((20,), math.nan, dtype=torch.float64))
+    with pytest.raises(ValueError, match="strength must be one number"):
+        total_variation(A, y, shape=(4, 5), strength=torch.ones(2))
+    with pytest.raises(ValueError, match="one sinogram"):
+        total_variation(A, y.new_zeros(len(y), 0), shape=(4, 5), strength=1.0)
     with pytest.raises(ValueError, match="tolerance must be positive"):
         total_variation(A, y, shape=(4, 5), strength=1.0, tolerance=0.0)
     scan = ParallelBeam(4, [0.0, 1.0], 7)

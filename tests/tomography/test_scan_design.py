@@ -310,6 +310,10 @@ def test_what_is_refused_by_name(gaussian, unchecked):
         (ValueError, "candidates has 1 NaN", lambda: design_scan(gaussian, [0.0, math.nan], 1)),
         (ValueError, "candidates 0 and 2 are the same view", lambda: design_scan(gaussian, [0.1, 0.2, 0.1], 1)),
         (ValueError, "candidates must be a list", lambda: design_scan(gaussian, [], 1)),
+        (TypeError, "candidates must be a number, or a list", lambda: design_scan(gaussian, ["a"], 1)),
+        (TypeError, "candidates must be a number, or a list", lambda: design_scan(gaussian, None, 1)),
+        (TypeError, "measure must be a function", lambda: design_scan(gaussian, ANGLES, 1, measure=y)),
+        (ValueError, "level must be one number", lambda: ScanDesign(gaussian, ANGLES, level=(1.0, 2.0))),
         (ValueError, "level must be", lambda: ScanDesign(gaussian, ANGLES, level=0.0)),
         (ValueError, "num_samples must be at least 2", lambda: ScanDesign(gaussian, ANGLES, num_samples=1)),
     ]
@@ -344,3 +348,19 @@ def test_measurements_are_checked(gaussian, unchecked):
     design.ask()
     design.tell(torch.zeros(1, 11))  # as the sinogram of one angle comes
     assert len(design.indices) == 2
+
+
+def test_lines_are_checked(unchecked):
+    """Complex coefficients are not to be made real by leaving out half of them."""
+    F = Fourier((8, 6), [0, 1])
+    post = GaussianImage(F, "matern12", lengthscale=2.0, noise=0.1).fit(F @ torch.rand(48), generator=0)
+    for candidates in ([2.5], [8], [2, -9]):
+        with pytest.raises(ValueError, match="candidates must be whole numbers from -8 to 7"):
+            ScanDesign(post, candidates)
+    design = ScanDesign(post, [2, 3], num_samples=10, generator=0)
+    design.ask()
+    line = torch.randn(6, dtype=torch.complex64)
+    with pytest.raises(TypeError, match=r"torch.view_as_real\(measurement\).mT"):
+        design.tell(line)
+    design.tell(torch.view_as_real(line).mT)
+    assert len(design.indices) == 1

@@ -283,6 +283,21 @@ FAR = {"source_to_axis": 50.0, "source_to_detector": 90.0}
         (lambda: from_counts(torch.tensor([3.0]), torch.ones(2)), "blank has shape"),
         (lambda: from_counts(torch.ones(3), torch.ones(4)), "blank has shape"),
         (lambda: ParallelBeam(4, None, 7), "angles must be a number, or a list"),
+        (lambda: ParallelBeam(4, torch.ones(3, dtype=torch.complex64), 7), "angles is complex"),
+        (lambda: ParallelBeam(4, turn(3), 7, pixel_spacing=(1.0, 2.0)), "pixel_spacing must be one number, got 2"),
+        (lambda: ParallelBeam(4, turn(3), 7, detector_spacing=torch.ones(2)), "detector_spacing must be one number"),
+        (lambda: ParallelBeam(4, turn(3), 7, detector_offset=(1.0, 2.0)), "detector_offset must be one number"),
+        (lambda: ParallelBeam(4, turn(3), 7, detector_offset="aside"), "detector_offset must be a number"),
+        (lambda: FanBeam(4, turn(3), 7, source_to_axis=(50.0, 60.0), source_to_detector=90.0), "source_to_axis must"),
+        (lambda: ConeBeam(4, turn(3), 7, 1.0, "wide", **FAR), "detector_spacing must be a number, or a list"),
+        (lambda: ConeBeam(4, turn(3), 7, 1.0, 1.0, None, **FAR), "detector_offset must be a number, or a list"),
+        (lambda: SCANS["fan"].rows(1.0), "integer"),
+        (lambda: SCANS["fan"].operator(dtype=torch.int64), "dtype must be that of real numbers"),
+        (lambda: SCANS["cone"].operator(dtype=torch.complex64), "dtype must be that of real numbers"),
+        (lambda: Fourier(4, [0], dtype=torch.complex64), "dtype must be that of real numbers"),
+        (lambda: Fourier(4, None), "lines must be a list of whole numbers"),
+        (lambda: Fourier(4, [0]) @ torch.ones(16, dtype=torch.complex64), "view_as_real"),
+        (lambda: from_counts(torch.ones(3, dtype=torch.complex64), 10.0), "counts is complex"),
     ],
 )
 def test_bad_input_is_named(build, words):
@@ -317,6 +332,19 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
         ParallelBeam(4.0, turn(3), 7)
     with pytest.raises(TypeError, match="detectors must be a whole number"):
         ParallelBeam(4, turn(3), True)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_lengths_may_be_tensors_and_lines_of_any_type():
+    """A file may have them in any form; the scan is the same value."""
+    lengths = {"pixel_spacing": 0.5, "detector_spacing": 2.0, "detector_offset": 0.25}
+    tensors = {name: torch.tensor(value) for name, value in lengths.items()}
+    assert ParallelBeam(4, turn(3), 7, **tensors) == ParallelBeam(4, turn(3), 7, **lengths)
+    far = {name: torch.tensor(value) for name, value in FAR.items()}
+    assert FanBeam(4, turn(3), 9, **far, **tensors) == FanBeam(4, turn(3), 9, **FAR, **lengths)
+    assert ConeBeam(4, turn(3), 9, **far, **tensors) == ConeBeam(4, turn(3), 9, **FAR, **lengths)
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        assert Fourier(4, torch.tensor([0, 3], dtype=dtype)).lines.tolist() == [0, 3]
 
 
 def test_a_panel_of_too_few_rows_is_pointed_out():

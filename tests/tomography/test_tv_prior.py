@@ -147,6 +147,28 @@ def test_an_interrupted_fit_goes_on_from_its_em_step(fitted, tmp_path, monkeypat
 
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["exact", "cg"])
+def test_a_checkpoint_of_another_density_or_noise_is_refused(fitted, tmp_path, monkeypatch, method):
+    """Their gradients are others, where they start alike."""
+    dip, y = fitted
+
+    def fit(**known):
+        post, place = LinearizedDIP(dip, "tv", **known), Checkpoint(tmp_path / "fit", seconds=0.0)
+        ascent = TypeTwoMAP(steps=6, probes=2)
+        return post.fit(y, method=method, ascent=ascent, final_samples=2, generator=7, checkpoint=place)
+
+    with monkeypatch.context() as patch:
+        interrupt_at(3, patch)
+        with pytest.raises(KeyboardInterrupt):
+            fit(noise=0.02)
+    with pytest.raises(ValueError, match=r"its noise precision is 50\.0, here it is 25\.0"):
+        fit(noise=0.04)
+    for other in (0.1, False):
+        with pytest.raises(ValueError, match="another solve: its predcp"):
+            fit(noise=0.02, predcp=other)
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["exact", "cg"])
 def test_what_was_learnt_outlives_an_interruption_of_the_last_samples(fitted, tmp_path, monkeypatch, method):
     dip, y = fitted
 

@@ -79,3 +79,13 @@ def test_what_is_refused(options, message):
 def test_inputs_of_another_kind_are_refused(unchecked):
     with pytest.raises(ValueError, match="give images"):
         net()(torch.zeros(1, 3, 8, 8))
+
+
+def test_images_that_leave_nothing_to_normalize_are_refused():
+    """A group of one channel with one pixel: PyTorch would only say that it expected more values."""
+    for z, options in ((torch.zeros(1, 1, 8, 5), {"channels": 4}), (torch.zeros(1, 1, 1, 1), {"channels": 8})):
+        with pytest.raises(ValueError, match="take fewer scales, more channels, or groups=None"):
+            net(scales=4, groups=4, **options)(z)
+        assert net(scales=4, groups=None, **options)(z).shape == z.shape
+    assert net(scales=4, groups=4)(torch.zeros(1, 1, 9, 5)).shape == (1, 1, 9, 5)
+    assert net(scales=4, channels=8, groups=4)(torch.zeros(1, 1, 3, 2)).shape == (1, 1, 3, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,12 +83,19 @@ class EMState:
         return cls(prior.with_values(here["precision"]), data, drawn, warm, history, epochs, seconds, header["seed"])
 
 
-def identity_of(data: Data, prior: Prior, num_samples: int, settings: Any, estimator: str) -> dict[str, Any]:
+def identity_of(
+    data: Data, prior: Prior, num_samples: int, settings: Any, estimator: str, learn_noise: bool
+) -> dict[str, Any]:
     """What must be the same for a run to go on."""
+    noise: str | float | None = "learnt" if learn_noise else None
+    if noise is None:
+        with suppress(ValueError):  # there are several, or the likelihood has none
+            noise = data.noise_precision
     one = prior.root(torch.ones(data.num_weights, 1, dtype=data.dtype, device=data.device))
     return data.identity() | {
         "samples": num_samples,
         "settings": repr(settings),
         "estimator": estimator,
+        "noise precision": noise,
         "prior (learn it from the same seed)": digest(one),
     }

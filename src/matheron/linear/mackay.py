@@ -218,7 +218,7 @@ def learn_prior(
         _ = data.noise_precision
     source = own_source(generator)
     began, place = time.perf_counter(), Checkpoint.of(checkpoint)
-    identity = identity_of(data, prior, num_samples, settings, estimator) if place else {}
+    identity = identity_of(data, prior, num_samples, settings, estimator, learn_noise) if place else {}
     state = EMState.load(place, identity, data, prior, source) if place else None
     if state is None:
         seed, drawn = draw_seed(source), regularizers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import cached_property
+from typing import Any
 
 import scipy.sparse
 import torch
@@ -43,6 +45,13 @@ class Sparse(Action):
     def transposed(self) -> Tensor:
         """``Aᵀ`` in compressed rows."""
         return flip(self.matrix)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sparse:
+        """Part by part: PyTorch clones tensors in compressed rows, but does not copy them by this name."""
+        memo[id(self)] = other = copy.copy(self)
+        for name, value in vars(self).items():
+            setattr(other, name, value.clone() if isinstance(value, Tensor) else copy.deepcopy(value, memo))
+        return other
 
     def act(self, V: Float[Tensor, "m s"]) -> Float[Tensor, "n s"]:
         """One call."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_count, require_float, require_same
+from matheron.arguments import require_count, require_finite, require_float, require_same
 from matheron.operators.base import Operator
 from matheron.tomography.measurements import require_measurements, require_weights
 
@@ -51,7 +51,7 @@ def cgls(
         x = torch.zeros(A.shape[1], Y.shape[1], dtype=A.dtype, device=A.device)
     elif require_float("start", start).shape == (A.shape[1], *y.shape[1:]):
         require_same("start", start, "the operator", A)
-        x = start.reshape(A.shape[1], -1).clone()
+        x = require_finite("start", start).reshape(A.shape[1], Y.shape[1]).clone()
     else:
         raise ValueError(f"start has shape {tuple(start.shape)}; the image is {(A.shape[1], *y.shape[1:])}")
     residual = root * (Y - A @ x)
@@ -68,7 +68,7 @@ def cgls(
         direction = gradient + _ratio(steepness, before) * direction
         norms.append(residual.norm(dim=0))
     relative = _ratio(torch.stack(norms), (root * Y).norm(dim=0))
-    return Reconstruction(x.reshape(-1, *y.shape[1:]), relative.reshape(-1, *y.shape[1:]))
+    return Reconstruction(x.reshape(len(x), *y.shape[1:]), relative.reshape(len(relative), *y.shape[1:]))
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:

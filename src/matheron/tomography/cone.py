@@ -10,11 +10,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from matheron.arguments import require_finite
+from matheron.arguments import require_finite, require_numbers, require_positive
 from matheron.tomography.scan import (
     Scan,
     require_angles,
-    require_lengths,
     require_sizes,
     require_source,
     warn_if_truncated,
@@ -53,10 +52,10 @@ class ConeBeam(Scan):
 
     def __post_init__(self) -> None:
         self._settle(size=require_sizes("size", self.size, 3), detectors=require_sizes("detectors", self.detectors, 2))
-        require_lengths(pixel_spacing=self.pixel_spacing)
-        pair = _pair("detector_spacing", self.detector_spacing)
-        require_lengths(detector_spacing=min(pair))
-        self._settle(detector_spacing=pair, detector_offset=_pair("detector_offset", self.detector_offset))
+        self._settle_lengths("pixel_spacing", "source_to_axis", "source_to_detector")
+        require_positive("detector_spacing", self.detector_spacing)
+        self._settle(detector_spacing=_pair("detector_spacing", self.detector_spacing))
+        self._settle(detector_offset=_pair("detector_offset", self.detector_offset))
         self._settle(angles=require_angles(self.angles, stacklevel=4))
         depth, height, width = self.image_shape
         require_source(self.source_to_axis, self.source_to_detector, math.hypot(height, width) * self.pixel_spacing / 2)
@@ -134,7 +133,7 @@ class ConeBeam(Scan):
 
 
 def _pair(name: str, value: float | Sequence[float]) -> tuple[float, float]:
-    values = torch.as_tensor(value, dtype=torch.float64).reshape(-1)
+    values = require_numbers(name, value).reshape(-1)
     if len(values) not in (1, 2):
         raise ValueError(f"{name} must be one number or a pair for rows and columns, got {value!r}")
     first, second = require_finite(name, values).expand(2).tolist()

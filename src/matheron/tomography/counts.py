@@ -59,4 +59,6 @@ def from_counts(counts: Tensor, blank: float | Tensor) -> LineIntegrals:
 def _as_float(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; convert it with torch.as_tensor")
+    if value.is_complex():
+        raise TypeError(f"{name} is complex, {value.dtype}; photons are counted in real numbers")
     return require_finite(name, value if value.is_floating_point() else value.to(torch.get_default_dtype()))

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from matheron.archive import digest
-from matheron.arguments import require_count, require_finite, require_float, require_positive, require_same
+from matheron.arguments import require_count, require_finite, require_float, require_positive_number, require_same
 from matheron.networks import TangentModel
+from matheron.networks.modes import linearizing
 from matheron.operators.base import Operator
 from matheron.seeds import source_of
 from matheron.solvers.checkpoint import Checkpoint
@@ -66,15 +67,15 @@ class DeepImagePrior:
         shape: int | Sequence[int] | None = None,
         unit: float | None = None,
     ) -> None:
-        self.given_unit = None if unit is None else float(require_positive("unit", unit))
+        self.given_unit = None if unit is None else require_positive_number("unit", unit)
         self.A = require_operator(A)
-        self.tv = SMOOTH * A.shape[1] / A.shape[0] if tv is None else float(require_positive("tv", tv, zero=True))
+        self.tv = SMOOTH * A.shape[1] / A.shape[0] if tv is None else require_positive_number("tv", tv, zero=True)
         self.shape = require_shape(A, shape, input, getattr(network, "dims", None))
         if network is None:
             network = UNet(dims=3 if len(self.shape) == 3 else 2).to(dtype=A.dtype, device=A.device)
         self.network = network
         self.input = None if input is None else _require_input(input, A, self.shape)
-        _require_network(self.network, A)
+        require_network(self.network, A)
         self.unit = self.given_unit or 1.0
         """``u``, in which the network counts pixels."""
         self.history: list[dict[str, float]] = []
@@ -82,6 +83,7 @@ class DeepImagePrior:
         self._image: Tensor | None = None
         self._again: dict[str, Any] = {}
 
+    @torch.enable_grad()
     def fit(
         self,
         y: Float[Tensor, " m"],
@@ -102,10 +104,11 @@ class DeepImagePrior:
         goes on from where it was last written, to the same result.
         """
         require_count("steps", steps)
-        require_positive("learning_rate", learning_rate)
+        require_positive_number("learning_rate", learning_rate)
         self._again = {"steps": steps, "learning_rate": learning_rate}
-        y, root = require_sinogram(y, self.A), require_weights(weights, self.A)[:, 0].sqrt()
-        found = float(cgls(self.A, y, iterations=1, weights=weights).image.square().mean().sqrt())
+        y, root = require_sinogram(y, self.A), require_weights(weights, self.A)[:, 0].detach().sqrt()
+        with torch.no_grad():
+            found = float(cgls(self.A, y, iterations=1, weights=weights).image.square().mean().sqrt())
         if not found > 0.0:
             raise ValueError("y says nothing of the image, as Aᵀy is zero; check that it belongs to this operator")
         self.unit = self.given_unit or found
@@ -113,7 +116,7 @@ class DeepImagePrior:
             noise = torch.rand((1, 1, *self.shape), dtype=self.A.dtype, generator=source_of(generator))
             self.input = (0.1 * noise).to(self.A.device)
         self.network.eval()
-        self._require_output()
+        require_output(self.network, self.input)
         descent, place = _Descent(self.network, learning_rate), Checkpoint.of(checkpoint)
         identity = self._identity(y, root, learning_rate) if place else {}
         if place is not None:
@@ -168,9 +171,19 @@ class DeepImagePrior:
         """``g``: the network's output in the units of the image, one channel."""
         return self.unit * network(z)[:, 0]
 
+    @torch.no_grad()
     def tangent(self) -> TangentModel:
         """``φ = ∂_v g(ṽ)`` by its products, at the fitted weights."""
-        _ = self.image
+        image = self.image.flatten()
+        assert self.input is not None
+        with linearizing(self.network):
+            moved = (self.output(self.network, self.input).flatten() - image).norm()
+        # Rounding alone may differ from pass to pass.
+        if not moved <= math.sqrt(torch.finfo(image.dtype).eps) * max(float(image.norm()), self.unit):
+            raise RuntimeError(
+                "network does not give the fitted image any more, as its weights were changed after the fit; fit "
+                "again, and give every other model a copy of its own, copy.deepcopy(network)"
+            )
         return TangentModel(self.network, forward=self.output)
 
     def _identity(self, y: Tensor, root: Tensor, learning_rate: float) -> dict[str, Any]:
@@ -187,21 +200,6 @@ class DeepImagePrior:
             "input (draw it from the same seed)": digest(self.input),
             "first weights (draw them from the same seed)": digest(weights),
         }
-
-    def _require_output(self) -> None:
-        try:
-            with torch.no_grad():
-                found = self.network(self.input)
-        except (RuntimeError, ValueError) as error:
-            sizes = ", ".join(map(str, self.shape))
-            raise ValueError(f"network does not take an input (1, 1, {sizes}): {error}") from error
-        if tuple(found.shape) != (1, 1, *self.shape):
-            raise ValueError(
-                f"network maps (1, 1, {', '.join(map(str, self.shape))}) to {tuple(found.shape)}; its output must be "
-                "one image of the size of its input, such as that of UNet"
-            )
-        if not bool(found.isfinite().all()):
-            raise ValueError("network gives NaN or infinite outputs before any step; draw its weights anew")
 
 
 class _Descent:
@@ -249,7 +247,8 @@ class _Descent:
         tensors = {"history": torch.tensor(self.history, dtype=torch.float64)}
         for i, (parameter, best) in enumerate(zip(self.parameters, self.best, strict=True)):
             tensors |= {f"{i}.now": parameter.detach().clone(), f"{i}.best": best}
-            tensors |= {f"{i}.{name}": self.adam.state[parameter][name] for name in (*self.moments, "step")}
+            # A parameter that the network does not use has no gradient, and no state.
+            tensors |= {f"{i}.{name}": value for name, value in self.adam.state[parameter].items()}
         place.save(tensors, {"identity": identity, "least": self.least})
 
     @torch.no_grad()
@@ -264,8 +263,9 @@ class _Descent:
         for i, parameter in enumerate(self.parameters):
             parameter.copy_(tensors[f"{i}.now"])
             self.best[i].copy_(tensors[f"{i}.best"])
-            moments = {name: tensors[f"{i}.{name}"].to(parameter.device) for name in self.moments}
-            self.adam.state[parameter] = {"step": tensors[f"{i}.step"], **moments}
+            if f"{i}.step" in tensors:
+                moments = {name: tensors[f"{i}.{name}"].to(parameter.device) for name in self.moments}
+                self.adam.state[parameter] = {"step": tensors[f"{i}.step"], **moments}
 
 
 def _require_input(input: Tensor, A: Operator, shape: tuple[int, ...]) -> Float[Tensor, "1 1 *shape"]:
@@ -277,7 +277,8 @@ def _require_input(input: Tensor, A: Operator, shape: tuple[int, ...]) -> Float[
     return input.detach().reshape(1, 1, *shape)
 
 
-def _require_network(network: nn.Module, A: Operator) -> None:
+def require_network(network: Any, A: Operator) -> None:
+    """Refuse what is no network with something to fit in the operator's precision, alike in training and evaluation."""
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch.nn.Module such as UNet(), got {type(network).__name__}")
     if not any(parameter.requires_grad for parameter in network.parameters()):
@@ -290,3 +291,28 @@ def _require_network(network: nn.Module, A: Operator) -> None:
                 f"network's {name} is {type(module).__name__}, which does one thing while it is fitted and another "
                 "when it is linearized; take group norm, as UNet has"
             )
+
+
+def require_output(network: nn.Module, z: Float[Tensor, "1 1 *shape"]) -> None:
+    """Refuse a network that does not turn an image into one image of its size, which its weights move."""
+    sizes = ", ".join(map(str, z.shape))
+    try:
+        with torch.enable_grad():
+            found = network(z)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"network does not take an input ({sizes}): {error}") from error
+    if not isinstance(found, Tensor):
+        raise TypeError(f"network gives a {type(found).__name__}; its output must be one tensor, ({sizes})")
+    if found.shape != z.shape:
+        raise ValueError(
+            f"network maps ({sizes}) to {tuple(found.shape)}; its output must be one image of the size of its input, "
+            "such as that of UNet"
+        )
+    require_same("network's output", found, "its input", z)
+    if not bool(found.isfinite().all()):
+        raise ValueError("network gives NaN or infinite outputs before any step; draw its weights anew")
+    if not found.requires_grad:
+        raise ValueError(
+            "network's output has no gradient, so that no weight would move; leave out detach and no_grad in it, and "
+            "fit it outside of inference_mode"
+        )

@@ -37,6 +37,7 @@ class FanBeam(PlanarScan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._settle_lengths("source_to_axis", "source_to_detector")
         height, width = self.image_shape
         require_source(self.source_to_axis, self.source_to_detector, math.hypot(height, width) * self.pixel_spacing / 2)
         radius = min(self.image_shape) * self.pixel_spacing / 2

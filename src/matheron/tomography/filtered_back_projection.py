@@ -35,7 +35,7 @@ def filtered_back_projection(scan: ParallelBeam | FanBeam, y: Float[Tensor, "n *
             "cgls(A, y)"
         )
     y = require_finite("y", require_float("y", y))
-    views = scan.sinogram(y).reshape(-1, *scan.sinogram_shape).movedim(0, 1)
+    views = scan.sinogram(y).reshape(math.prod(y.shape[1:]), *scan.sinogram_shape).movedim(0, 1)
     total = y.new_zeros(views.shape[1], scan.shape[1])
     if isinstance(scan, FanBeam):
         spacing, rays = scan.detector_spacing / scan.magnification, _fan(scan)
@@ -49,6 +49,8 @@ def filtered_back_projection(scan: ParallelBeam | FanBeam, y: Float[Tensor, "n *
     else:
         spacing, rays = scan.detector_spacing, _parallel(scan)
         shares = _shares(scan.angles, math.pi)
+    if views.shape[1] == 0:
+        return total.mT
     for share, view, (place, weight) in zip(shares.tolist(), _filtered(views, spacing), rays, strict=True):
         lower = place.floor()
         part = (place - lower).to(y)
@@ -59,7 +61,7 @@ def filtered_back_projection(scan: ParallelBeam | FanBeam, y: Float[Tensor, "n *
         left = left.clamp(0, padded.shape[1] - 2).to(y.device)
         value = torch.lerp(padded[:, left], padded[:, left + 1], part)
         total += value * (share * weight * inside).to(y)
-    return total.mT.reshape(-1, *y.shape[1:])
+    return total.mT.reshape(scan.shape[1], *y.shape[1:])
 
 
 def _filtered(views: Tensor, spacing: float) -> Iterator[Tensor]:

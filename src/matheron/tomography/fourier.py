@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from matheron.operators.base import Operator
-from matheron.tomography.scan import require_sizes
+from matheron.tomography.scan import require_real, require_sizes
 
 
 class Fourier(Operator):
@@ -40,9 +41,7 @@ class Fourier(Operator):
         device: torch.device | str = "cpu",
     ) -> None:
         self.height, self.width = require_sizes("size", size, 2)
-        picked = torch.as_tensor(lines)
-        if picked.ndim != 1 or len(picked) == 0 or picked.dtype.is_floating_point or picked.dtype == torch.bool:
-            raise ValueError(f"lines must be a list of at least one whole number, got {lines!r}")
+        picked = require_lines(lines)
         if bool((picked < -self.height).any()) or bool((picked >= self.height).any()):
             raise ValueError(
                 f"lines must lie between {-self.height} and {self.height - 1}, the frequencies of {self.height} rows; "
@@ -50,6 +49,7 @@ class Fourier(Operator):
             )
         if len((picked % self.height).unique()) < len(picked):
             raise ValueError("lines names a frequency twice; measure it once with the higher precision instead")
+        require_real(dtype)
         device = torch.device(device)
         self.lines = (picked % self.height).to(device)
         super().__init__((2 * len(picked) * self.width, self.height * self.width), dtype, device)
@@ -77,6 +77,18 @@ class Fourier(Operator):
     def transpose(self) -> Operator:
         """What was measured, the rest zero, transformed back."""
         return ZeroFilled(self)
+
+
+def require_lines(lines: Any) -> Int64[Tensor, " k"]:
+    """At least one whole number, of whatever type whole numbers have."""
+    try:
+        picked = torch.as_tensor(lines)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"lines must be a list of whole numbers, got {lines!r}") from error
+    counts = not (picked.is_floating_point() or picked.is_complex() or picked.dtype == torch.bool)
+    if picked.ndim != 1 or len(picked) == 0 or not counts:
+        raise ValueError(f"lines must be a list of at least one whole number, got {lines!r}")
+    return picked.long()
 
 
 class ZeroFilled(Operator):

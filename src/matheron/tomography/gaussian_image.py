@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from matheron.arguments import require_count, require_positive
+from matheron.arguments import require_count, require_positive_number
 from matheron.kernels import Matern12
 from matheron.linear import SequentialPosterior
 from matheron.operators.base import Operator
@@ -77,7 +77,7 @@ class GaussianImage(ImagePosterior):
             raise ValueError("lengthscale is given but independent pixels have none; leave it out, or take 'matern12'")
         given = {"variance": variance, "lengthscale": lengthscale, "noise": noise}
         self.A, self.covariance_name, self.shape = A, covariance, require_shape(A, shape)
-        self.given = {k: None if v is None else float(require_positive(k, v)) for k, v in given.items()}
+        self.given = {k: None if v is None else require_positive_number(k, v) for k, v in given.items()}
         self.variance = self.lengthscale = self.log_evidence = math.nan
         self._again: dict[str, int] = {}
         self.history: list[dict[str, float]] = []

@@ -91,6 +91,8 @@ class ImagePosterior:
         error = (self._require_image(image) - self.mean).double()
         X = self.deviations.double().reshape(-1, *self.mean.shape)
         floor = FLOOR * float(X.square().mean())
+        if not floor > 0.0:
+            raise ValueError("all samples are the same image, so that no image has a density; fit with more noise")
         total = 0.0
         for place, sizes in regions(tuple(self.mean.shape), patch):
             samples, missed = patches(X[:, *place], sizes), patches(error[None, *place], sizes)[0]

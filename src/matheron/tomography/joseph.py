@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from matheron.operators.sparse import Sparse, compressed, flip
-from matheron.tomography.scan import require_memory
+from matheron.tomography.scan import require_memory, require_real
 
 CHUNK = 2**21
 """Entries laid out at a time: a few dozen MiB."""
@@ -31,6 +31,7 @@ def joseph(
     pixels it passes the image is interpolated linearly, and each step is ``spacing / |d_axis|`` long. ``rays`` gives
     origins and directions ``(x, y)``, one pair of tensors for every angle; ``count`` is their number in all.
     """
+    require_real(dtype)
     longest = 2 * max(size) * count
     width = 4 + dtype.itemsize
     require_memory(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_positive
+from matheron.arguments import require_positive_number, require_same
 from matheron.linear import (
     Descent,
     DiagonalPrior,
@@ -33,7 +33,14 @@ from matheron.tomography.dip import DeepImagePrior
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.image_prior import TangentImages
 from matheron.tomography.inference import AtOwnWeights, ImageModel, kept
-from matheron.tomography.measurements import Weighed, Whitened, require_operator, require_sinogram, require_weights
+from matheron.tomography.measurements import (
+    Weighed,
+    Whitened,
+    require_operator,
+    require_shape,
+    require_sinogram,
+    require_weights,
+)
 from matheron.tomography.predcp import PredCP
 from matheron.tomography.tv_prior import block_groups, forget_tv, learn_tv, learning_method, starting_filters
 from matheron.tomography.type_two import LearntFilters, TypeTwoMAP
@@ -97,9 +104,9 @@ class LinearizedDIP(ImagePosterior):
             raise TypeError(f"dip must be a fitted DeepImagePrior, got {type(dip).__name__}")
         _ = dip.image
         self.dip, self.prior_name, self.evidence, self.follows_scan = dip, prior, evidence, prior == "g"
-        self.predcp = float(require_positive("predcp", prior == "tv" if predcp is None else float(predcp), zero=True))
+        self.predcp = require_positive_number("predcp", prior == "tv" if predcp is None else predcp, zero=True)
         """The rate of the expected total variation, zero without it."""
-        self.noise = None if noise is None else float(require_positive("noise", noise))
+        self.noise = None if noise is None else require_positive_number("noise", noise)
         self.history: list[dict[str, Any]] = []
         self.report: LaplaceReport | None = None
         self.prior: Prior | None = None
@@ -147,9 +154,7 @@ class LinearizedDIP(ImagePosterior):
             "em_steps": em_steps, "num_samples": num_samples, "final_samples": final_samples, "method": method,
             "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
         }  # fmt: skip
-        A = self.dip.A if A is None else require_operator(A)
-        if A.shape[1] != self.dip.image.numel():
-            raise ValueError(f"A scans {A.shape[1]} pixels, but the network's image has {self.dip.image.numel()}")
+        A = self.dip.A if A is None else self._require_scan(A)
         self.A, self.y = A, require_sinogram(y, A)
         self.weights = None if weights is None else require_weights(weights, A)[:, 0]
         white = Whitened.of(A, self.y, self.weights)
@@ -236,6 +241,13 @@ class LinearizedDIP(ImagePosterior):
         predcp = self.predcp if self.prior_name == "tv" else None
         other = LinearizedDIP(dip, self.prior_name, noise=self.noise, predcp=predcp, evidence=self.evidence)
         return other.fit(y, weights=weights, generator=source, **self._again)
+
+    def _require_scan(self, A: Operator) -> Operator:
+        require_same("A", require_operator(A), "the network", self.dip.A)
+        if A.shape[1] != self.dip.image.numel():
+            raise ValueError(f"A scans {A.shape[1]} pixels, but the network's image has {self.dip.image.numel()}")
+        require_shape(A, self.dip.shape)
+        return A
 
     def _learn_smoothness(
         self, prior: FilterPrior, model: ImageModel, Phi: Operator, ascent: TypeTwoMAP, **settings: Any

@@ -83,15 +83,15 @@ def require_measurements(y: Any, like: Operator) -> Float[Tensor, "n s"]:
             f"({like.shape[0]}, s), angle by angle: scan.flatten(sinogram) does so for (angles, detectors)"
         )
     require_same("y", y, "the operator", like)
-    return require_finite("y", y).reshape(len(y), -1)
+    return require_finite("y", y) if y.ndim == 2 else require_finite("y", y)[:, None]
 
 
 def require_sinogram(y: Any, A: Operator) -> Float[Tensor, " m"]:
-    """``y`` if it is one finite sinogram of the operator's rows."""
+    """``y``, without history, if it is one finite sinogram of the operator's rows."""
     columns = require_measurements(y, A)
     if columns.shape[1] != 1:
         raise ValueError(f"y has shape {tuple(y.shape)}; give one sinogram at a time, ({A.shape[0]},)")
-    return columns[:, 0]
+    return columns[:, 0].detach()
 
 
 def require_weights(weights: Any, like: Operator) -> Float[Tensor, "n 1"]:

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from matheron.arguments import require_between
+from matheron.arguments import require_number
 from matheron.operators.sparse import Sparse
 from matheron.tomography.joseph import joseph
-from matheron.tomography.scan import Scan, require_angles, require_lengths, require_sizes, warn_if_truncated
+from matheron.tomography.scan import Scan, require_angles, require_sizes, warn_if_truncated
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class PlanarScan(Scan):
     def __post_init__(self) -> None:
         self._settle(size=require_sizes("size", self.size, 2))
         self._settle(detectors=require_sizes("detectors", self.detectors, 1)[0])
-        require_lengths(pixel_spacing=self.pixel_spacing, detector_spacing=self.detector_spacing)
-        require_between("detector_offset", self.detector_offset, -math.inf, math.inf)
+        self._settle_lengths("pixel_spacing", "detector_spacing")
+        self._settle(detector_offset=require_number("detector_offset", self.detector_offset))
         self._settle(angles=require_angles(self.angles))
 
     @property

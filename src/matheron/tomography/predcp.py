@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from matheron.arguments import require_count, require_positive
+from matheron.archive import digest
+from matheron.arguments import require_count, require_positive_number
 from matheron.linear.filter_prior import FilterPrior
 from matheron.linear.filters import Filters
 from matheron.operators import Operator
@@ -44,7 +45,7 @@ class PredCP:
         self, filters: Filters, forms: Float64[Tensor, "k c e"], *, share: float = 1.0, unit: float = 1.0
     ) -> None:
         self.filters, self.forms, self.unit = filters, forms, unit
-        self._factor = math.sqrt(2.0 / math.pi) / (share * float(require_positive("unit", unit)))
+        self._factor = math.sqrt(2.0 / math.pi) / (share * require_positive_number("unit", unit))
 
     @classmethod
     @torch.no_grad()
@@ -72,6 +73,10 @@ class PredCP:
             rows = Phi.T @ (D.T @ units)
             parts.append(filters.forms(rows, rows))
         return cls(filters, torch.cat(parts, dim=2), share=len(chosen) / D.shape[0], unit=unit)
+
+    def identity(self) -> list[float | str]:
+        """What must be the same for this to be the same density: forms and unit."""
+        return [self._factor, digest(self.forms)]
 
     def expected_variation(
         self, precision: Float64[Tensor, " k"], lengthscales: Float64[Tensor, " k"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from matheron.arguments import require_count, require_positive, require_same
+from matheron.arguments import require_count, require_positive_number
 from matheron.operators.base import Operator
 from matheron.seeds import source_of
 from matheron.tomography.cgls import cgls
-from matheron.tomography.dip import CLIP
+from matheron.tomography.dip import CLIP, require_network, require_output
 from matheron.tomography.measurements import require_shape
 from matheron.tomography.scan import require_sizes
 
@@ -59,6 +60,7 @@ def random_ellipses(
     return torch.stack([image() for _ in range(num)]).reshape(num, *sizes)
 
 
+@torch.enable_grad()
 def pretrain(
     network: nn.Module,
     A: Operator,
@@ -90,13 +92,12 @@ def pretrain(
     """
     for name, value in (("steps", steps), ("batch", batch), ("iterations", iterations)):
         require_count(name, value)
-    require_positive("noise", noise, zero=True)
-    require_positive("learning_rate", learning_rate)
+    require_positive_number("noise", noise, zero=True)
+    require_positive_number("learning_rate", learning_rate)
     sizes, source = require_shape(A, shape, dims=getattr(network, "dims", None)), source_of(generator)
+    require_network(network, A)
+    require_output(network, torch.linspace(0.0, 1.0, A.shape[1], dtype=A.dtype, device=A.device).reshape(1, 1, *sizes))
     parameters = [p for p in network.parameters() if p.requires_grad]
-    if not parameters:
-        raise ValueError("network has no parameters that require grad; there is nothing to train")
-    require_same("network", parameters[0], "the operator", A)
     adam, losses = torch.optim.Adam(parameters, lr=learning_rate), []
     training = network.training
     network.train()
@@ -111,10 +112,16 @@ def pretrain(
         adam.zero_grad()
         error, size = (network(rough[:, None])[:, 0] - x / unit).square(), (x / unit).square()
         loss = (error.flatten(1).mean(1) / size.flatten(1).mean(1)).mean()
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            network.train(training)
+            raise FloatingPointError(
+                f"the loss became {losses[-1]} at step {len(losses) - 1}; take a smaller learning_rate, and a network "
+                "with new weights"
+            )
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, CLIP)
         adam.step()
-        losses.append(float(loss.detach()))
     network.train(training)
     for parameter in parameters:
         parameter.grad = None

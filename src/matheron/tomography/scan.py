@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_count, require_finite, require_float, require_numbers, require_positive
+from matheron.arguments import require_count, require_finite, require_float, require_numbers, require_positive_number
 from matheron.operators import Operator
 from matheron.operators.memory import free_memory, gibibytes
 
@@ -70,7 +70,7 @@ class Scan(ABC):
 
     def rows(self, angle: int) -> slice:
         """Where in a sinogram, and in the operator's rows, the ``angle``-th angle stands."""
-        if not -len(self.angles) <= angle < len(self.angles):
+        if not -len(self.angles) <= index(angle) < len(self.angles):
             raise IndexError(f"angle {angle} of a scan with {len(self.angles)} angles")
         width = math.prod(self.view_shape)
         start = width * (angle % len(self.angles))
@@ -96,6 +96,10 @@ class Scan(ABC):
     def sinogram(self, y: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """A column as a sinogram, columns ``(rows, s)`` as a batch ``(s, …)``."""
         return _unflatten("y", y, self.sinogram_shape)
+
+    def _settle_lengths(self, *names: str) -> None:
+        """Each a positive number."""
+        self._settle(**{name: require_positive_number(name, getattr(self, name)) for name in names})
 
     def _settle(self, **values: Any) -> None:
         for name, value in values.items():
@@ -145,15 +149,8 @@ def require_angles(angles: Angles, stacklevel: int = 5) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def require_lengths(**lengths: float) -> None:
-    """Finite and positive, each by its name."""
-    for name, value in lengths.items():
-        require_positive(name, value)
-
-
 def require_source(source_to_axis: float, source_to_detector: float, reach: float) -> None:
     """The source outside the object, and the object between source and detector."""
-    require_lengths(source_to_axis=source_to_axis, source_to_detector=source_to_detector)
     if source_to_axis >= source_to_detector:
         raise ValueError(
             f"source_to_axis, {source_to_axis:g}, must be less than source_to_detector, {source_to_detector:g}; "
@@ -177,6 +174,12 @@ def warn_if_truncated(
             "not measured. Check detectors, detector_spacing and detector_offset",
             stacklevel=stacklevel,
         )
+
+
+def require_real(dtype: torch.dtype) -> None:
+    """What products of an operator come out in."""
+    if not dtype.is_floating_point:
+        raise TypeError(f"dtype must be that of real numbers, torch.float32 or torch.float64, got {dtype}")
 
 
 def require_memory(needed: float, what: str, device: torch.device, advice: str) -> None:

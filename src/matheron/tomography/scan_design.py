@@ -10,12 +10,13 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from tqdm import tqdm
 
-from matheron.arguments import require_count, require_finite, require_float, require_positive
+from matheron.arguments import require_count, require_finite, require_float, require_positive, require_positive_number
 from matheron.linear.design import require_criterion, scores
 from matheron.linear.sequential import SequentialPosterior
 from matheron.operators.base import Operator
 from matheron.seeds import own_source
 from matheron.tomography.counts import LineIntegrals
+from matheron.tomography.fourier import Fourier
 from matheron.tomography.image_posterior import ImagePosterior
 from matheron.tomography.measurements import Weighed
 from matheron.tomography.views import Views
@@ -77,7 +78,7 @@ class ScanDesign:
             raise TypeError(f"posterior must be a GaussianImage or LinearizedDIP, got {type(posterior).__name__}")
         _ = posterior.mean  # refuses one that has not been fitted
         self.criterion = require_criterion(criterion)
-        self.level = None if level is None else float(require_positive("level", level))
+        self.level = None if level is None else require_positive_number("level", level)
         self.num_samples = require_count("num_samples", num_samples, least=2)
         self.rescale_every = None if rescale_every is None else require_count("rescale_every", rescale_every)
         self.refit_every = None if refit_every is None else require_count("refit_every", refit_every)
@@ -257,10 +258,15 @@ class ScanDesign:
         return scores(F, self.criterion, unit=self._state.precision**-0.5).double().cpu()
 
     def _require_view(self, measurement: Any) -> Float[Tensor, " width"]:
-        measurement = require_float("measurement", measurement)
         shape, width = self._views.shape, self._views.width
+        if isinstance(measurement, Tensor) and measurement.is_complex() and isinstance(self.posterior.A, Fourier):
+            raise TypeError(
+                f"measurement is complex, and lines of frequencies are real numbers here, {shape}: first the real "
+                "parts, then the imaginary ones, torch.view_as_real(measurement).mT for one line"
+            )
+        measurement = require_float("measurement", measurement)
         if tuple(measurement.shape) not in (shape, (1, *shape), (width,)):
-            raise ValueError(f"measurement has shape {tuple(measurement.shape)}; one view is {shape}, or ({width},)")
+            raise ValueError(f"measurement has shape {tuple(measurement.shape)}; one view is {shape}, or flattened")
         return require_finite("measurement", measurement).reshape(-1).to(self._measured[0])
 
     def __repr__(self) -> str:
@@ -298,6 +304,8 @@ def design_scan(
     tensor([2., 3.], dtype=torch.float64)
     """
     require_count("num", num)
+    if measure is not None and not callable(measure):
+        raise TypeError(f"measure must be a function of an angle that gives its view, got {type(measure).__name__}")
     if refit_every is not None and measure is None:
         raise ValueError("refit_every is given but measure is not, so there is nothing to fit to; give measure=")
     design = ScanDesign(

@@ -14,7 +14,7 @@ from torch.nn.functional import grid_sample
 from matheron.operators.action import Action
 from matheron.operators.base import Index, Operator
 from matheron.operators.selection import Selection
-from matheron.tomography.scan import require_memory
+from matheron.tomography.scan import require_memory, require_real
 
 CHUNK = 2**22
 """Points sampled at a time: their coordinates take 32 MiB."""
@@ -67,6 +67,7 @@ class SlabProjector(Action):
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
+        require_real(dtype)
         self.views, self.volume_shape, self.view_shape, self.spacing = list(views), volume_shape, view_shape, spacing
         rows, columns = len(self.views) * math.prod(view_shape), math.prod(volume_shape)
         super().__init__((rows, columns), dtype, device)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from matheron.arguments import require_count, require_positive
+from matheron.arguments import require_count, require_positive_number
 from matheron.operators.base import Operator
 from matheron.operators.diagonal import Diagonal
 from matheron.seeds import source_of
@@ -72,15 +72,17 @@ def total_variation(
     True
     """
     require_count("iterations", iterations)
-    require_positive("tolerance", tolerance)
-    strength = float(require_positive("strength", strength))
-    root = require_weights(weights, A)[:, 0].sqrt()
-    target, weighted = root * require_measurements(y, A)[:, 0], Diagonal(root) @ A
+    require_positive_number("tolerance", tolerance)
+    strength = require_positive_number("strength", strength)
+    root, columns = require_weights(weights, A)[:, 0].sqrt(), require_measurements(y, A)
     if y.ndim != 1:
         raise ValueError(f"y has shape {tuple(y.shape)}; total variation takes one sinogram at a time, ({len(y)},)")
     sizes = require_shape(A, shape)
-    if not bool(target.any()):
-        return TotalVariation(A.T @ torch.zeros_like(target), 0.0, torch.zeros(1, dtype=torch.float64))
+    target, weighted = root * columns[:, 0], Diagonal(root) @ A
+    steepest = float((weighted.T @ target).norm())
+    if steepest == 0.0:  # nothing pulls away from zero
+        nothing, value = A.T @ torch.zeros_like(target), 0.5 * float(target.square().sum())
+        return TotalVariation(nothing, value, torch.zeros(1, dtype=torch.float64))
     D = Differences(sizes, dtype=A.dtype, device=A.device)
     source = source_of(0 if generator is None else generator)
     norm = MARGIN * math.sqrt(float(largest_eigenvalue(weighted.T @ weighted, source, steps=30)))
@@ -91,7 +93,7 @@ def total_variation(
     x = torch.zeros(A.shape[1], dtype=A.dtype, device=A.device)
     p, q = torch.zeros_like(target), torch.zeros(D.shape[0], dtype=A.dtype, device=A.device)
     fit, edges = torch.zeros_like(p), torch.zeros_like(q)
-    pull, steepest = torch.zeros_like(x), float((weighted.T @ target).norm())
+    pull = torch.zeros_like(x)
     tau = sigma = 1.0 / (math.sqrt(2.0) * norm)
     adaptivity, history = ADAPTIVITY, []
     for _ in range(iterations):

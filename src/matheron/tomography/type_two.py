@@ -134,6 +134,14 @@ class TypeTwo:
         prior = FilterPrior(precision, lengthscales, start.filters, dtype=start.dtype, device=start.device)
         return prior, self.noise_precision if noise is None else float(1.0 / noise)
 
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree with, the start aside, for its gradients to be those of this objective."""
+        return {
+            "rows": self.rows,
+            "noise precision": "learnt" if self.learn_noise else self.noise_precision,
+            "predcp": None if self.predcp is None else self.predcp.identity(),
+        }
+
     @torch.enable_grad()
     def __call__(self, theta: Float64[Tensor, " p"]) -> tuple[dict[str, Any], Float64[Tensor, " p"]]:
         """A record and the gradient."""
@@ -227,7 +235,7 @@ def learn_filters(
 
     The checkpoint stays, so that what follows may be interrupted too; it is the caller's to remove.
     """
-    identity = {"settings": repr(settings), "rows": objective.rows, "start": objective.vector().tolist()}
+    identity = {"settings": repr(settings), "start": objective.vector().tolist()} | objective.identity()
     seen = Seen(objective, Checkpoint.of(checkpoint), identity)
     with tqdm(total=settings.steps, disable=not progress, unit="step", desc="Type-II MAP") as bar:
         ascend = _quasi_newton if exact else _adam

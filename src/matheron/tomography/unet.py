@@ -54,6 +54,8 @@ class UNet(nn.Module):
         if dims not in (2, 3):
             raise ValueError(f"dims must be 2 for images or 3 for volumes, got {dims!r}")
         self.dims, self.scales = dims, scales
+        # Channels that are normalized together; one of them alone needs more than one pixel.
+        self._together = math.inf if groups is None else channels // math.gcd(groups, channels)
 
         def convolution(before: int, stride: int = 1) -> nn.Sequential:
             norm = [] if groups is None else [nn.GroupNorm(math.gcd(groups, before), before)]
@@ -82,6 +84,12 @@ class UNet(nn.Module):
         """Down, keeping what passes by; up, taking it in."""
         if z.ndim != self.dims + 2 or z.shape[1] != 1:
             raise ValueError(f"z has shape {tuple(z.shape)}; give images (b, 1, *size) with {self.dims} sizes")
+        smallest = math.prod(-(-size // 2 ** (self.scales - 1)) for size in z.shape[2:])
+        if smallest * self._together == 1 or (math.prod(z.shape[2:]) == 1 and self._together < math.inf):
+            raise ValueError(
+                f"z has shape {tuple(z.shape)}, of which {self.scales} scales leave one pixel, and group norm has "
+                "nothing to compare it with; take fewer scales, more channels, or groups=None"
+            )
         passing = [self.get_submodule("In")(z)]
         for scale in range(self.scales - 1):
             passing.append(self.get_submodule(f"Down_{scale}")(passing[-1]))

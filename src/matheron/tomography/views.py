@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from matheron.arguments import require_finite
+from matheron.arguments import require_finite, require_numbers
 from matheron.operators.base import Operator
 from matheron.tomography.fourier import Fourier
 from matheron.tomography.scan import Scan
@@ -79,12 +79,20 @@ class Views:
 
     def require_names(self, names: Sequence[float] | Tensor) -> Float64[Tensor, " k"]:
         """Candidates that differ from each other, as numbers."""
-        values = torch.as_tensor(names, dtype=torch.float64).cpu()
+        values = require_numbers("candidates", names).cpu()
         if values.ndim != 1 or len(values) == 0:
             raise ValueError(
                 f"candidates must be a list of at least one angle or line, got shape {tuple(values.shape)}"
             )
         require_finite("candidates", values)
+        if isinstance(self.operator, Fourier):
+            height = self.operator.height
+            outside = (values != values.round()) | (values < -height) | (values >= height)
+            if bool(outside.any()):
+                raise ValueError(
+                    f"candidates must be whole numbers from {-height} to {height - 1}, the frequencies of {height} "
+                    f"rows; got {values[outside][0]:g}"
+                )
         again = self.distances(values, values).fill_diagonal_(torch.inf) <= SAME
         if bool(again.any()):
             first, second = (again.nonzero()[0]).tolist()
