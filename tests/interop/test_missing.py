@@ -4,7 +4,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize(("adapter", "dependency"), [("sklearn", "sklearn.base"), ("gpytorch", "gpytorch.kernels")])
+@pytest.mark.parametrize(
+    ("adapter", "dependency"), [("sklearn", "sklearn.base"), ("gpytorch", "gpytorch.kernels"), ("rdkit", "rdkit")]
+)
 def test_a_missing_dependency_is_named_with_its_cure(adapter, dependency, monkeypatch):
     spec = importlib.util.find_spec(f"matheron.interop.{adapter}")
     monkeypatch.setitem(sys.modules, dependency, None)
