@@ -26,6 +26,7 @@ PACKAGES = (
     "matheron.data",
     "matheron.interop.sklearn",
     "matheron.interop.gpytorch",
+    "matheron.interop.botorch",
     "matheron.interop.rdkit",
 )
 

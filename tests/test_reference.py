@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 pytest.importorskip("sklearn")
 pytest.importorskip("gpytorch")
+pytest.importorskip("botorch")
 pytest.importorskip("rdkit")
 
 location = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")

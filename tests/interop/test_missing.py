@@ -5,7 +5,13 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("adapter", "dependency"), [("sklearn", "sklearn.base"), ("gpytorch", "gpytorch.kernels"), ("rdkit", "rdkit")]
+    ("adapter", "dependency"),
+    [
+        ("sklearn", "sklearn.base"),
+        ("gpytorch", "gpytorch.kernels"),
+        ("botorch", "botorch.models.ensemble"),
+        ("rdkit", "rdkit"),
+    ],
 )
 def test_a_missing_dependency_is_named_with_its_cure(adapter, dependency, monkeypatch):
     spec = importlib.util.find_spec(f"matheron.interop.{adapter}")
