@@ -1,1 +1,1 @@
-"""Adapters to other libraries, each an optional dependency imported only here: scikit-learn, GPyTorch, BoTorch, RDKit."""
+"""Adapters to other libraries, optional dependencies imported only here: scikit-learn, GPyTorch, BoTorch, RDKit."""
