@@ -155,6 +155,7 @@ def test_rays_are_weighed_in_the_fit():
     weights = torch.rand(len(y), dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 0.1
     dip = DeepImagePrior(A, net(A.dtype), tv=0.01)
     dip.fit(y, weights=weights, steps=30, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(dip.weights, weights)
     x = dip.image
     fit = 0.5 * (weights * (A.dense() @ x.flatten() - y).square()).sum() / (weights * y.square()).sum()
     variation = (x[1:] - x[:-1]).abs().sum() + (x[:, 1:] - x[:, :-1]).abs().sum()

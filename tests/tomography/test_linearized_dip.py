@@ -118,6 +118,21 @@ def test_weights_of_one_change_nothing(dip, method):
 
 
 @pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
+def test_weights_of_the_network_are_those_of_its_posterior(dip):
+    dip, y = dip
+    dip = copy.deepcopy(dip)
+    options = {"em_steps": 2, "num_samples": 4, "final_samples": 4, "method": "exact"}
+    given = LinearizedDIP(dip).fit(y, weights=weighed(y), generator=0, **options)
+    dip.weights = weighed(y)  # as if it had been fitted with them
+    taken = LinearizedDIP(dip).fit(y, generator=0, **options)
+    assert torch.equal(taken.deviations, given.deviations)
+    alike = LinearizedDIP(dip).fit(y, weights=torch.ones_like(y), generator=0, **options)
+    assert not torch.allclose(alike.std, given.std)
+    elsewhere = LinearizedDIP(dip).fit(y, A=dip.A, generator=0, **options)
+    assert elsewhere.weights is None
+
+
+@pytest.mark.filterwarnings("ignore::matheron.solvers.ConvergenceWarning")
 def test_one_factor_of_all_weights_is_taken_up_by_the_noise(dip):
     dip, y = dip
     options = {"em_steps": 2, "num_samples": 4, "final_samples": 4, "method": "exact"}

@@ -80,6 +80,8 @@ class DeepImagePrior:
         """``u``, in which the network counts pixels."""
         self.history: list[dict[str, float]] = []
         """``loss``, ``fit`` and ``variation`` before every step, the last after all."""
+        self.weights: Float[Tensor, " m"] | None = None
+        """Precisions of the rays that the network was fitted with, up to one factor."""
         self._image: Tensor | None = None
         self._again: dict[str, Any] = {}
 
@@ -130,7 +132,7 @@ class DeepImagePrior:
             fit = 0.5 * (root * (self.A @ image - y)).square().sum() / size
             variation = (D @ image).abs().sum() / (pixels * self.unit)
             descent.advance(fit, variation, self.tv, last=step == steps)
-        self.history = descent.finish()
+        self.history, self.weights = descent.finish(), None if weights is None else weights.detach()
         with torch.no_grad():
             self._image = self.output(self.network, self.input).reshape(self.shape)
         if place is not None:

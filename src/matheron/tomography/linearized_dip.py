@@ -140,7 +140,8 @@ class LinearizedDIP(ImagePosterior):
 
         ``A`` is the scan of ``y`` where it is not the one that the network was fitted to. ``weights`` ``w`` are the
         precisions of its rays up to one factor, such as those of :func:`from_counts`: the noise of a ray has precision
-        ``b w``, and ``TᵀT`` is ``TᵀWT`` throughout. ``em_steps=0`` keeps what the prior starts from. ``method`` is
+        ``b w``, and ``TᵀT`` is ``TᵀWT`` throughout; left out, those of the network's own fit are taken, unless ``A`` is
+        another scan. ``em_steps=0`` keeps what the prior starts from. ``method`` is
         ``"exact"`` (``T φ`` in memory), ``"cg"`` over measurements or weights with a randomized preconditioner,
         ``"sgd"`` over weights, set by ``descent``, or ``"auto"``, by the sizes; the report says which. A ``"tv"`` prior
         is learnt in the steps of ``ascent`` instead, unless ``em_steps=0``.
@@ -154,6 +155,8 @@ class LinearizedDIP(ImagePosterior):
             "em_steps": em_steps, "num_samples": num_samples, "final_samples": final_samples, "method": method,
             "descent": descent, "ascent": ascent, "scale_draws": scale_draws,
         }  # fmt: skip
+        if A is None and weights is None:
+            weights = self.dip.weights
         A = self.dip.A if A is None else self._require_scan(A)
         self.A, self.y = A, require_sinogram(y, A)
         self.weights = None if weights is None else require_weights(weights, A)[:, 0]
