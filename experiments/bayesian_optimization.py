@@ -172,7 +172,7 @@ THESIS = Config()
 EXPERIMENT = Experiment(
     id="bayesian-optimization",
     title="The maximum of an unknown function by parallel Thompson sampling",
-    reproduces=("Figure 4.12 (large-scale Bayesian optimization), section 4.5.2",),
+    reproduces=("Figure 4.11 (large-scale Bayesian optimization), section 4.5.2",),
     budgets={
         "quick": replace(
             THESIS, lengthscales=(0.2, 0.4), start=1_500, batch=50, steps=4, inducing=256, seeds=(0, 1),
