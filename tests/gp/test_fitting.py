@@ -291,6 +291,32 @@ def test_values_at_the_bounds_are_reported():
         mt.GaussianProcess(mt.kernels.RBF()).fit(X, X[:, 0].sin(), "exact")
 
 
+def test_few_rows_have_weak_priors_unless_told_otherwise():
+    g = seeded()
+    X = torch.randn(30, 10, generator=g, dtype=torch.float64)
+    y = X[:, 0] + 0.3 * torch.randn(30, generator=g, dtype=torch.float64)
+
+    def fitted(priors):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            return mt.GaussianProcess(mt.kernels.RBF(torch.ones(10))).fit(X, y, priors=priors)
+
+    held, free = fitted(None), fitted({})
+    assert "30 are few for 13 hyperparameters: lengthscale, noise have weak priors" in held.history[0]["reason"]
+    assert "few for" not in free.history[0]["reason"]
+    start = 10**0.5 * X.std(0, correction=0)
+    near, far = ((gp.kernel.lengthscale / start).log().square().sum() for gp in (held, free))
+    assert near < 0.5 * far
+    assert held.log_evidence(X, y) < free.log_evidence(X, y)
+    mine = fitted({"noise": LogNormal(0.09, 0.1)})
+    assert "few for" not in mine.history[0]["reason"]
+
+
+def test_many_rows_have_none():
+    X, y = data(60)
+    assert "few for" not in process().fit(X, y).history[0]["reason"]
+
+
 def test_a_simulator_without_noise_is_followed():
     X = torch.rand(250, 3, generator=seeded(), dtype=torch.float64)
     y = torch.sin(3.0 * X[:, 0]) * torch.exp(X[:, 1]) + X[:, 2] ** 2

@@ -163,7 +163,9 @@ class GaussianProcess(nn.Module):
         ``method`` is ``"exact"``, ``"subset"``, ``"iterative"`` (``options`` are then fields of
         :class:`~matheron.gp.fitting.Exact` and so on), one of these as a value, or ``"auto"``, by the number of rows.
         ``start="current"`` begins at the present values, ``"data"`` at ones read off the data. ``priors`` names
-        hyperparameters by pattern. Parameters with ``requires_grad=False``, such as a noise per row, stay as they are.
+        hyperparameters by pattern; left out, lengthscales and noise have weak ones where there are fewer than ten rows
+        for each hyperparameter, ``priors={}`` has none. Parameters with ``requires_grad=False``, such as a noise per
+        row, stay as they are.
 
         >>> import torch
         >>> import matheron as mt
@@ -173,8 +175,7 @@ class GaussianProcess(nn.Module):
         >>> gp.history[0]["method"], 0.005 < gp.noise.item() < 0.02
         ('exact', True)
         """
-        priors, checkpoint = {} if priors is None else priors, Checkpoint.of(checkpoint)
-        return fit(self, X, y, method, start, priors, generator, progress, checkpoint, options)
+        return fit(self, X, y, method, start, priors, generator, progress, Checkpoint.of(checkpoint), options)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         moved = super()._apply(fn, recurse)

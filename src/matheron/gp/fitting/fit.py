@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,12 @@ EXACT_ROWS = 2_000
 ITERATIVE_ROWS = 30_000
 """As many rows as a step of a few seconds takes; its cost grows with the square. Of more, this many are drawn."""
 
+FEW = 10
+"""Rows for each hyperparameter, below which the evidence runs to values that explain these rows and no others."""
+
+WEAK = {"lengthscale": math.sqrt(3.0), "noise": 3.0}
+"""Spreads of the priors there, around values read off the data: two thirds within a factor of 5.7, and of 20."""
+
 NEIGHBORHOODS = Subset(subset_rows=5_000, centroids=5)
 """For kernels without random features."""
 
@@ -40,7 +47,7 @@ def fit(
     y: Tensor,
     method: str | Method,
     start: str,
-    priors: Mapping[str, LogNormal],
+    priors: Mapping[str, LogNormal] | None,
     generator: torch.Generator | int | None,
     progress: bool,
     checkpoint: Checkpoint | None,
@@ -61,9 +68,11 @@ def fit(
             start_from_data(gp, data)
         label = {"method": type(chosen).__name__.lower(), "reason": reason}
         task = Task(
-            gp, data, priors, draw_seed(generator), progress, checkpoint, label, rough=start == "data",
+            gp, data, priors or {}, draw_seed(generator), progress, checkpoint, label, rough=start == "data",
             least_noise=chosen.least_noise,
         )  # fmt: skip
+        if priors is None and task.rough and isinstance(chosen, Exact):
+            hold(task, label)
         gp.history, gp.warm = task.history, None
         if gp.standardize:
             gp.units = data.units
@@ -74,6 +83,15 @@ def fit(
         gp.units, gp.warm = units, warm
         raise
     return gp
+
+
+def hold(task: Task, label: dict[str, str]) -> None:
+    """Weak priors around values read off the data, where rows are few beside what there is to learn."""
+    start = task.parameters.vector()
+    if task.size < FEW * len(start):
+        for ending, spread in WEAK.items():
+            task.prior = task.prior.tied(start, spread, task.parameters.marked(ending))
+        label["reason"] += f"; {task.size} are few for {len(start)} hyperparameters: {', '.join(WEAK)} have weak priors"
 
 
 def choose(gp: GaussianProcess, X: Tensor, method: str | Method, options: Mapping[str, Any]) -> tuple[Method, str]:

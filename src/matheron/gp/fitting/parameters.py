@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -46,6 +46,15 @@ class Parameters:
             places[name] = slice(start, start + tensor.numel())
             start += tensor.numel()
         return places
+
+    def marked(self, ending: str) -> Bool[Tensor, " p"]:
+        """Which entries belong to parameters whose names end so.
+
+        >>> import matheron as mt
+        >>> Parameters(mt.GaussianProcess(mt.kernels.RBF(lengthscale=[1.0, 1.0]))).marked("lengthscale")
+        tensor([False, False, False,  True,  True])
+        """
+        return torch.cat([torch.full((p.numel(),), name.endswith(ending)) for name, p in self.tensors.items()])
 
     def vector(self) -> Float64[Tensor, " p"]:
         """The values now."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from matheron.arguments import require_positive
@@ -73,9 +73,10 @@ class Priors:
         distance = vector - self.center
         return -0.5 * float((self.precision * distance.square()).sum()), -self.precision * distance
 
-    def tied(self, vector: Float64[Tensor, " p"], spread: float) -> Priors:
-        """With a prior of this ``spread`` around ``vector`` for every positive entry that has none."""
+    def tied(self, vector: Float64[Tensor, " p"], spread: float, where: Bool[Tensor, " p"] | None = None) -> Priors:
+        """With a prior of this ``spread`` around ``vector`` for every positive entry that has none, or some of them."""
         found, bare = copy(self), self.positive & (self.precision == 0)
+        bare = bare if where is None else bare & where
         found.center = torch.where(bare, vector, self.center)
         found.precision = torch.where(bare, spread**-2, self.precision)
         return found
