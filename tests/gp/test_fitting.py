@@ -448,3 +448,13 @@ def test_a_good_fit_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         process().fit(X, y, "iterative", steps=10, generator=seeded())
+
+
+def test_inputs_that_say_nothing_are_left_out_where_there_is_no_noise():
+    X = torch.rand(150, 4, generator=seeded(), dtype=torch.float64)
+    y = (4.0 * X[:, 0]).sin() + X[:, 1].square()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        gp = mt.GaussianProcess(mt.kernels.Matern32(torch.ones(4))).fit(X, y, "exact")
+    told, nothing = gp.kernel.lengthscale[:2].max(), gp.kernel.lengthscale[2:].min()
+    assert nothing > 100.0 * told

@@ -13,10 +13,8 @@ from matheron.gp.fitting.parameters import Parameters
 from matheron.gp.observations import Observations
 
 REACH = math.log(1e4)
-"""Hyperparameters stay within this factor of their start."""
-
-LONGEST = math.log(1e2)
-"""Lengthscales grow by this factor at most: with that, an input has no say left."""
+"""Hyperparameters stay within this factor of their start. At a lengthscale of a hundred spreads an input still has a say
+where noise is little: on 1,000 rows of bike, where two inputs tell all, the evidence was 500 nats lower."""
 
 LEAST_NOISE = 1e-6
 """Of the variance of the targets: below, solves by iteration take ever longer."""
@@ -27,7 +25,7 @@ class Bounds:
     """``low ≤ θ ≤ high`` in logarithms; the mean and what is no logarithm are free.
 
     Noise lies between ``least_noise`` and a hundred times the variance of the targets, everything else within a
-    factor 10⁴ of where it began, lengthscales at most a factor 100 above.
+    factor 10⁴ of where it began.
     """
 
     low: Float64[Tensor, " p"]
@@ -39,9 +37,6 @@ class Bounds:
         start = parameters.vector()
         low, high = start - REACH, start + REACH
         places = parameters.places
-        for name, place in places.items():
-            if name.endswith("lengthscale"):
-                high[place] = start[place] + LONGEST
         for name in parameters.free & places.keys():
             low[places[name]], high[places[name]] = -math.inf, math.inf
         if "noise" in places:
