@@ -22,7 +22,7 @@ LEVELS = tuple(0.05 * i for i in range(1, 20))
 
 def draw(record: Record) -> Figure:
     """Maps of the first number of views, then curves, then maps of the others."""
-    views = [str(number) for number in record["config"]["views"]]
+    views = [str(number) for number in record["config"]["views"] if str(number) in record["curves"]]
     figure, axes = style.panels(6, rows=2 + len(views), width=3.0, height=3.1)
     found = record["curves"][views[0]]
     methods = found["methods"]

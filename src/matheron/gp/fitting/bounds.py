@@ -13,8 +13,8 @@ from matheron.gp.fitting.parameters import Parameters
 from matheron.gp.observations import Observations
 
 REACH = math.log(1e4)
-"""Hyperparameters stay within this factor of their start. At a lengthscale of a hundred spreads an input still has a say
-where noise is little: on 1,000 rows of bike, where two inputs tell all, the evidence was 500 nats lower."""
+"""Hyperparameters stay within this factor of their start. At a lengthscale of a hundred spreads an input still has a
+say where noise is little: on 1,000 rows of bike, where two inputs tell all, the evidence was 500 nats lower."""
 
 LEAST_NOISE = 1e-6
 """Of the variance of the targets: below, solves by iteration take ever longer."""
